@@ -1,0 +1,86 @@
+"""Arrays in and out: NumPy or torch, checked against a kernel's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import BadInput
+
+Parameters = list[tuple[str, str, tuple[int, ...]]]
+
+
+def checked_arrays(parameters: Parameters, arrays: Sequence[Any]) -> list[np.ndarray]:
+    """The arrays as NumPy views, in order.
+
+    BadInput in one sentence for a wrong number, type, rank, shape, dtype, layout or device, and for an output that
+    overlaps an input (any two arguments: a kernel may write through each of them).
+    """
+    names = ", ".join(name for name, _, _ in parameters)
+    if len(arrays) != len(parameters):
+        raise BadInput(
+            f"the kernel takes {len(parameters)} arrays ({names}), but {len(arrays)} were given"
+        )
+    views = [
+        _checked(array, *parameter) for array, parameter in zip(arrays, parameters, strict=True)
+    ]
+    for i, a in enumerate(views):
+        for j in range(i):
+            if np.may_share_memory(a, views[j]):
+                raise BadInput(
+                    f"{parameters[i][0]} overlaps {parameters[j][0]} in memory; the kernel assumes that they do not, "
+                    "so pass a copy"
+                )
+    return views
+
+
+def _checked(array: Any, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    wanted = f"{name} must be a contiguous {dtype} array of shape {_text(shape)}"
+    if not isinstance(array, np.ndarray):
+        array = _from_torch(array, wanted)
+    if array.dtype.name != dtype:
+        raise BadInput(f"{wanted}, not of dtype {array.dtype.name}")
+    if array.ndim != len(shape):
+        raise BadInput(f"{wanted}, not of rank {array.ndim}")
+    if array.shape != shape:
+        raise BadInput(f"{wanted}, not of shape {_text(array.shape)}")
+    if not array.flags.c_contiguous:
+        raise BadInput(f"{wanted}; this one is not contiguous, so pass a contiguous copy")
+    return array
+
+
+def _from_torch(array: Any, wanted: str) -> np.ndarray:
+    kind = type(array).__name__
+    if type(array).__module__.split(".")[0] != "torch" or not hasattr(array, "data_ptr"):
+        raise BadInput(f"{wanted} (NumPy or torch), not a {kind}")
+    if array.device.type != "cpu":
+        raise BadInput(f"{wanted} on the CPU; this tensor is on {array.device}")
+    array = array.detach()
+    if not array.is_contiguous():
+        raise BadInput(f"{wanted}; this one is not contiguous, so pass a contiguous copy")
+    if str(array.dtype) == "torch.bfloat16":
+        import torch
+
+        return np.asarray(array.view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+    try:
+        return np.asarray(array.numpy())
+    except TypeError:
+        raise BadInput(f"{wanted}, not of dtype {array.dtype}") from None
+
+
+def copy_back(arrays: Sequence[Any], results: list[np.ndarray]) -> None:
+    """Write results into the caller's arrays (torch tensors share memory with their NumPy views); BadInput if read-only."""
+    views = [a if isinstance(a, np.ndarray) else _from_torch(a, "the array") for a in arrays]
+    changed = [(v, r) for v, r in zip(views, results, strict=True) if v.tobytes() != r.tobytes()]
+    for view, _ in changed:
+        if not view.flags.writeable:
+            raise BadInput("an array that the kernel writes to is read-only; pass a writable one")
+    for view, result in changed:
+        view[...] = result
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,85 @@
+"""Basic blocks under construction, and their Python source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import operators
+from .control_flow import immediate_post_dominators, live_in
+from .instructions import REGISTRY
+from .machine import memory, tensor_core, warp
+from .machine.divergence import branch, split
+from .machine.unrolled import UNROLLED
+
+
+class Block:
+    """Source lines of one block, the slots it reads and writes, and its successors."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.lines: list[tuple[int, int | None, str]] = []  # (indent, slot defined or None, text)
+        self.used_first: set[int] = set()
+        self.defined: set[int] = set()
+        self.successors: list[int] = []
+        self.shared = False
+        self.mma = False
+        self.end: int | None = None  # index of the line where the block's exit begins
+
+
+def render(blocks: list[Block]) -> tuple[str, dict[int, set[int]]]:
+    """Python source of all blocks, a function block_N each, and the slots live at the start of every block."""
+    graph = {b.number: b.successors for b in blocks}
+    joins = immediate_post_dominators(graph)
+    live = live_in(graph, {b.number: (b.used_first, b.defined) for b in blocks})
+    parts = []
+    for b in blocks:
+        parts.append(f"def block_{b.number}(g):")
+        leaving = set().union(*(live[n] for n in b.successors))
+        if b.used_first or leaving & b.defined:
+            parts.append("    r = g.r")
+        if b.shared:
+            parts.append("    shared = g.cta.shared_base")
+        parts += [f"    v{slot} = r[{slot}]" for slot in sorted(b.used_first)]
+        for number, (indent, defined, text) in enumerate(b.lines):
+            pad = "    " * indent
+            if b.mma and number == b.end:
+                parts.append(f"{pad}g.cta.tensor_core.close_batch()")
+            if defined is not None:
+                text = (
+                    f"v{defined} = r[{defined}] = {text}"
+                    if defined in leaving
+                    else f"v{defined} = {text}"
+                )
+            parts.append(pad + text.replace(f"JOIN_{b.number}", str(joins[b.number])))
+        parts.append("")
+    return "\n".join(parts), live
+
+
+def namespace(constants: dict[Any, str]) -> dict[str, Any]:
+    """The names that the source uses: operators, memory accesses, and the constants by their names."""
+    names: dict[str, Any] = {
+        "ndarray": np.ndarray, "branch": branch, "split": split, "same": warp.same, "load": memory.load,
+        "store": memory.store, "load_local": memory.load_local, "store_local": memory.store_local,
+        "add_low_half": tensor_core.add_low_half,
+    }  # fmt: skip
+    for name in ("truncdiv", "truncmod", "minimum", "maximum", "select", "cast", "reinterpret"):
+        names[name] = getattr(operators, name)
+    for key, name in constants.items():
+        names[name] = _constant_value(key)
+    return names
+
+
+def _constant_value(key: Any) -> Any:
+    if isinstance(key, tuple) and key and key[0] == "dtype":
+        return operators.numpy_dtype(key[1])
+    if isinstance(key, tuple) and key and key[0] == "float":
+        return operators.numpy_dtype(key[1]).type(float(key[2]))
+    if isinstance(key, tuple) and key and key[0] == "iterations":
+        return np.arange(key[1], key[1] + key[2], key[3], dtype=np.int64)[:, None]
+    if isinstance(key, tuple) and key and key[0] == "unrolled":
+        return UNROLLED[key[1]]
+    if isinstance(key, tuple) and key and key[0] == "instruction":
+        return REGISTRY[key[1]].function
+    return key

@@ -1,0 +1,62 @@
+"""Typed errors: misuse of the library, and programs that cannot go on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+class BadInput(ValueError):
+    """The caller asked for something impossible; the one sentence says what is wrong and what would be right."""
+
+
+class UnsupportedInstruction(BadInput):
+    """The kernel uses an instruction whose meaning the simulator does not know; raised before anything runs."""
+
+
+class Deadlock(RuntimeError):
+    """Nothing can run: the text lists every blocked group of threads and what it waits for; `site` is the first one's."""
+
+    def __init__(self, text: str, site: Any = None) -> None:
+        super().__init__(text)
+        self.site = site
+
+
+class SimulatorFault(RuntimeError):
+    """The simulator contradicted itself; this is a bug of phaseflip, never of the kernel under test."""
+
+
+class KernelFault(RuntimeError):
+    """The kernel did what stops a GPU (a bad address, a bad operand).
+
+    `code` is the name of the finding, `detail` the sentence; `site` (file, line) and `agent` (who did it) are filled in
+    by the instruction that was being executed.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+        self.site: Any = None
+        self.agent = ""
+
+    def __str__(self) -> str:
+        where = f"{self.site}: " if self.site is not None else ""
+        who = f" ({self.agent})" if self.agent else ""
+        return f"{where}{self.code}: {self.detail}{who}"
+
+
+def located(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate `function(group, site, ...)` so that a KernelFault in it carries the site and the group."""
+
+    @functools.wraps(function)
+    def call(group: Any, site: Any, *args: Any, **operands: Any) -> Any:
+        try:
+            return function(group, site, *args, **operands)
+        except KernelFault as fault:
+            if fault.site is None:
+                fault.site, fault.agent = site, str(group)
+            raise
+
+    return call

@@ -1,0 +1,126 @@
+"""Questions about the device IR: what a statement evaluates, what an expression reads, which loops are straight code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import device_ir as ir
+from .instructions import REGISTRY, Decoded, decode
+
+INLINE = {"add.pointer", "add.matrix_descriptor"}
+"""Decoded calls that are arithmetic, written in place."""
+
+
+def observable(e: Any) -> bool:
+    """Whether evaluating the expression reads memory or executes an instruction."""
+    if isinstance(e, (ir.Load, ir.Call)):
+        return True
+    return any(observable(child) for child in children(e))
+
+
+def children(e: Any) -> list[Any]:
+    """Direct subexpressions."""
+    if isinstance(e, ir.Binary):
+        return [e.a, e.b]
+    if isinstance(e, (ir.Unary, ir.Cast)):
+        return [e.a]
+    if isinstance(e, ir.Select):
+        return [e.condition, e.a, e.b]
+    if isinstance(e, (ir.Load, ir.Address)):
+        return [e.index] + ([e.buffer.root.address] if e.buffer.root.address is not None else [])
+    if isinstance(e, ir.Call):
+        return list(e.args)
+    if isinstance(e, ir.Vector):
+        return [e.base] + ([e.stride] if e.stride is not None else [])
+    return []
+
+
+def waits(e: Any) -> bool:
+    """Whether an expression contains an instruction that ends a basic block."""
+    if isinstance(e, ir.Call) and ends_block(decode(e)):
+        return True
+    return any(waits(child) for child in children(e))
+
+
+def ends_block(decoded: Decoded) -> bool:
+    """Whether the instruction may wait, or needs operands that are the same for all lanes."""
+    if decoded.mnemonic in INLINE:
+        return False
+    definition = REGISTRY[decoded.mnemonic]
+    return definition.waits or bool(definition.uniform)
+
+
+def walk(body: list[ir.Stmt]) -> list[ir.Stmt]:
+    """All statements, nested ones included."""
+    found: list[ir.Stmt] = []
+    for s in body:
+        found.append(s)
+        if isinstance(s, ir.If):
+            found += walk(s.then) + walk(s.orelse)
+        elif isinstance(s, (ir.For, ir.While)):
+            found += walk(s.body)
+    return found
+
+
+def roots(s: ir.Stmt) -> list[Any]:
+    """The expressions that a statement evaluates itself."""
+    if isinstance(s, ir.Let):
+        return [s.value]
+    if isinstance(s, ir.Store):
+        return [s.index, s.value]
+    if isinstance(s, ir.Evaluate):
+        return [s.call]
+    if isinstance(s, (ir.If, ir.While)):
+        return [s.condition]
+    if isinstance(s, ir.For):
+        return [s.start, s.extent, s.step]
+    return []
+
+
+def plain(body: list[ir.Stmt]) -> bool:
+    """Whether a loop body can be one straight piece of Python: no branch, no jump, nothing that ends a block."""
+    for s in body:
+        if isinstance(s, (ir.If, ir.While, ir.Jump)):
+            return False
+        if isinstance(s, ir.For) and not (isinstance(s.extent, ir.Const) and plain(s.body)):
+            return False
+        for e in roots(s):
+            if waits(e) or _branches(e):
+                return False
+    return True
+
+
+def _branches(e: Any) -> bool:
+    if isinstance(e, ir.Select) and e.lazy and (observable(e.a) or observable(e.b)):
+        return True
+    if isinstance(e, ir.Binary) and e.op in ("and", "or") and observable(e.b):
+        return True
+    return any(_branches(child) for child in children(e))
+
+
+def shared_uses(e: Any) -> list[tuple[ir.Buffer, int]]:
+    """(buffer, constant part of the index) of every shared element that an expression mentions."""
+    found = [use for child in children(e) for use in shared_uses(child)]
+    if isinstance(e, (ir.Load, ir.Address)) and e.buffer.root.scope.startswith("shared"):
+        index = e.index
+        if isinstance(index, ir.Binary) and index.op == "add" and isinstance(index.b, ir.Const):
+            index = index.b
+        found.append((e.buffer, index.value if isinstance(index, ir.Const) else 0))
+    return found
+
+
+def collect_indexed(e: Any, found: set[ir.Buffer]) -> None:
+    """Add each buffer that is indexed by a variable, viewed as another type, or has its address taken."""
+    if isinstance(e, ir.Address):
+        found.add(e.buffer.root)
+    elif isinstance(e, ir.Load) and not (
+        isinstance(e.index, ir.Const) and e.buffer.dtype == e.buffer.root.dtype
+    ):
+        found.add(e.buffer.root)
+    elif isinstance(e, ir.Call):
+        for operand in decode(e).operands.values():
+            for item in operand if isinstance(operand, list) else [operand]:
+                collect_indexed(item, found)
+        return
+    for child in children(e):
+        collect_indexed(child, found)

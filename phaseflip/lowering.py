@@ -1,0 +1,111 @@
+"""PrimFunc -> LoweredKernel: TVM's own passes down to the IR that CUDA code generation consumes, host part included."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import tvm
+
+from . import device_ir as ir
+from . import tir
+from .errors import BadInput, UnsupportedInstruction
+from .host import HostPlan
+
+SUPPORTED_TVM = "0.26"
+"""The TVM release series whose intrinsics `instructions.DECODE_0_26` decodes."""
+
+DEFAULT_ARCH = "sm_100a"
+
+
+@dataclass(eq=False)
+class LoweredKernel:
+    """A kernel after all of TVM's passes.
+
+    `parameters` are (name, dtype, shape) of the buffer arguments; `device` the device function; `host` the plan of its
+    launch; `seconds` what lowering took.
+    """
+
+    parameters: list[tuple[str, str, tuple[int, ...]]]
+    device: ir.Function
+    host: HostPlan
+    arch: str
+    seconds: float
+    modules: dict[Any, Any] = field(repr=False)
+
+    @cached_property
+    def program(self) -> Any:
+        """The executable form, translated on first use. UnsupportedInstruction names what the simulator cannot do."""
+        from .translator import translate
+
+        return translate(self.device)
+
+    def cuda_source(self) -> str:
+        """The CUDA C++ text that TVM generates for the device function."""
+        parts = []
+        for target, module in self.modules.items():
+            build = tvm.get_global_func("target.build." + target.kind.name)
+            parts.append(str(build(module, target).inspect_source()))
+        return "\n".join(parts)
+
+
+def check_tvm_version() -> None:
+    """BadInput unless the installed TVM is one whose IR this release understands."""
+    if not tvm.__version__.startswith(SUPPORTED_TVM + "."):
+        raise BadInput(
+            f"phaseflip reads the IR of apache-tvm {SUPPORTED_TVM}.x, but apache-tvm {tvm.__version__} is installed; "
+            f"run `pip install apache-tvm=={SUPPORTED_TVM}.0 apache-tvm-ffi==0.1.15.post2`"
+        )
+
+
+def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
+    """Lower one PrimFunc for a CUDA architecture; needs no GPU.
+
+    Raises BadInput for what is no PrimFunc, for an unsupported TVM, and where TVM refuses the kernel (with its reason).
+    """
+    check_tvm_version()
+    if not isinstance(func, tvm.tirx.PrimFunc):
+        raise BadInput(f"a kernel is a TVM PrimFunc (T.prim_func), not {type(func).__name__}")
+    parameters = tir.function_parameters(func)
+    started = time.perf_counter()
+    try:
+        host, device = _run_passes(tir.mark_lines(func), arch)
+    except (BadInput, UnsupportedInstruction):
+        raise
+    except Exception as error:
+        reason = next(
+            (line for line in str(error).strip().splitlines()[::-1] if line.strip()),
+            type(error).__name__,
+        )
+        raise BadInput(
+            f"TVM {tvm.__version__} cannot lower the kernel: {reason.strip()}"
+        ) from error
+    functions = [f for module in device.values() for f in module.functions.values()]
+    if len(functions) != 1:
+        raise BadInput(
+            f"the kernel lowers to {len(functions)} device functions; one T.device_entry() is simulated"
+        )
+    hosts = [f for f in host.functions.values() if hasattr(f, "body")]
+    device_function = tir.read_function(functions[0])
+    plan = HostPlan(
+        tir.read_function(hosts[0]), [name for name, _, _ in parameters], device_function
+    )
+    return LoweredKernel(
+        parameters, device_function, plan, arch, time.perf_counter() - started, device
+    )
+
+
+def _run_passes(func: Any, arch: str) -> tuple[Any, dict[Any, Any]]:
+    """TVM's build steps up to, not including, code generation: (host module, {target: device module})."""
+    build = importlib.import_module("tvm.tirx.build")
+    target = tvm.target.Target({"kind": "cuda", "arch": arch})
+    host = tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
+    module = tvm.tirx.transform.BindTarget(target.with_host(host))(tvm.IRModule({"main": func}))
+    pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("tirx")
+    host_module, device_modules = build.split_host_device_mods(pipeline(module))
+    return finalize_host()(host_module), {
+        t: finalize_device()(m) for t, m in device_modules.items()
+    }

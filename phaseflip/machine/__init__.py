@@ -1,0 +1,8 @@
+"""One hardware unit per file: its state, its instructions, its ordering rule.
+
+Importing this package registers every instruction.
+"""
+
+from . import barriers, mbarrier, memory, tensor_core, tensor_memory, warp
+
+__all__ = ["barriers", "mbarrier", "memory", "tensor_core", "tensor_memory", "warp"]

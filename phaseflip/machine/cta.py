@@ -1,0 +1,131 @@
+"""State of one CTA and of a cluster of CTAs: memories, barriers, and asynchronous operations in flight."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..errors import KernelFault
+from ..operators import numpy_dtype
+from .barriers import BARRIERS, NamedBarrier
+from .mbarrier import Mbarrier
+from .memory import POISON_BYTE, SHARED_BASE, Memory
+from .tensor_core import TensorCore
+from .tensor_memory import TensorMemory
+
+if TYPE_CHECKING:
+    from ..device_ir import Site
+    from ..program import Program
+    from .warp import Group, Join
+
+
+class AsyncOperation(Protocol):
+    """An asynchronous operation: an agent of its own that acts when it lands."""
+
+    done: bool
+    site: Site
+
+    @property
+    def issuer(self) -> str:
+        """Who issued it, in words."""
+
+    def land(self) -> None:
+        """Read, write and signal."""
+
+
+def land(operation: AsyncOperation) -> None:
+    """Let an operation act; a KernelFault in it carries the line that issued it."""
+    try:
+        operation.land()
+    except KernelFault as fault:
+        if fault.site is None:
+            fault.site, fault.agent = operation.site, f"asynchronous, issued by {operation.issuer}"
+        raise
+
+
+class CTA:
+    """One cooperative thread array of `threads` threads; `rank` counts in its cluster, `rank_in_grid` in the grid."""
+
+    def __init__(
+        self, cluster: Cluster, rank: int, rank_in_grid: int, threads: int, shared_bytes: int
+    ) -> None:
+        program = cluster.program
+        self.cluster, self.program = cluster, program
+        self.rank, self.rank_in_grid, self.threads = rank, rank_in_grid, threads
+        self.live_threads = threads
+        self.shared_base = SHARED_BASE + (rank << 24)
+        self.shared = Memory(
+            "shared memory", "shared memory of CTA", self.shared_base, shared_bytes
+        )
+        self.globals = cluster.globals
+        self.frame_bytes = program.frame_bytes
+        self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
+        self._frames: dict[np.dtype, np.ndarray] = {}
+        self.tmem = TensorMemory()
+        self.barriers = [NamedBarrier(i, self) for i in range(BARRIERS)]
+        self.counts = cluster.counts
+        self.bytes = cluster.bytes
+        self.program_cache = cluster.operand_cache
+        self.tensor_core = TensorCore(self)
+
+    def frame(self, dtype: np.dtype) -> np.ndarray:
+        """All threads' registers as items of `dtype`: (threads, items)."""
+        found = self._frames.get(dtype)
+        if found is None:
+            found = self._frames[dtype] = self._frame.view(dtype)
+        return found
+
+    @staticmethod
+    def dtype(name: str) -> np.dtype:
+        """NumPy dtype by the IR's name."""
+        return numpy_dtype(name)
+
+    def shared_name(self, address: int) -> str:
+        """Plain words for a shared address: the buffer there, if the program knows it."""
+        return self.program.shared_name(address - self.shared_base)
+
+    def groups_changed(self, old: Group | None, new: list[Group]) -> None:
+        """A group was replaced by others (a split)."""
+        self.cluster.groups_changed(old, new)
+
+
+class Cluster:
+    """CTAs that run together, their barriers by shared address, and what is in flight.
+
+    `eager` makes asynchronous operations land when issued; otherwise they wait in pipes, in order within a pipe, until
+    the schedule lets them land.
+    """
+
+    def __init__(
+        self, program: Program, memories: list[Memory], counts: list[int], byte_counts: Counter[str],
+        operand_cache: dict[Any, Any], eager: bool,
+    ) -> None:  # fmt: skip
+        self.program, self.globals, self.counts, self.bytes = program, memories, counts, byte_counts
+        self.operand_cache = operand_cache
+        self.eager = eager
+        self.ctas: list[CTA] = []
+        self.groups: list[Group] = []
+        self.joins: list[Join] = []
+        self.mbarriers: dict[int, Mbarrier] = {}
+        self.pipes: dict[Any, deque[AsyncOperation]] = {}
+
+    def issue(self, pipe: Any, operation: AsyncOperation) -> None:
+        """An asynchronous operation starts; operations of one pipe land in order."""
+        if self.eager:
+            land(operation)
+        else:
+            self.pipes.setdefault(pipe, deque()).append(operation)
+
+    def in_flight(self) -> Iterator[tuple[Any, AsyncOperation]]:
+        """(pipe, operation) of all operations that have not landed."""
+        for pipe, operations in self.pipes.items():
+            for operation in operations:
+                yield pipe, operation
+
+    def groups_changed(self, old: Group | None, new: list[Group]) -> None:
+        """Replace a group in the run list by others, at its place."""
+        at = len(self.groups) if old is None else self.groups.index(old)
+        self.groups[at : at + (old is not None)] = new

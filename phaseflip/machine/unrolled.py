@@ -1,0 +1,83 @@
+"""Moves of all iterations of a loop at once: the same meaning as in `memory.py`, with iterations as a first axis.
+
+Addresses come as (iterations, 1) or (iterations, lanes) arrays, or as one value for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import located
+from .memory import LOCAL_BASE, RAW, memory_of, register_columns
+
+if TYPE_CHECKING:
+    from ..device_ir import Site
+    from .warp import Group
+
+
+def _flat(g: Group, value: Any, iterations: int) -> Any:
+    """One address per (iteration, lane), iterations outermost."""
+    return np.ascontiguousarray(np.broadcast_to(value, (iterations, g.n))).reshape(-1)
+
+
+@located
+def copy_all(
+    g: Group, site: Site, iterations: int, dst: Any, addr: Any, src: Any, to: Any, nbytes: int
+) -> None:
+    """ld.global from `addr` to the registers at `dst`, st.shared from there to `to`; the registers keep the last value."""
+    g.cta.bytes["global_loaded"] += nbytes * g.n * iterations
+    g.cta.bytes["shared_stored"] += nbytes * g.n * iterations
+    g.cta.bytes["global_to_shared"] += nbytes * g.n * iterations
+    raw = RAW[nbytes]
+    source, source_offset = memory_of(g, _flat(g, addr, iterations))
+    target, target_offset = memory_of(g, _flat(g, to, iterations))
+    values = source.view(raw)[source.items(source_offset, nbytes)]
+    target.view(raw)[target.items(target_offset, nbytes)] = values
+    g.cta.frame(raw)[g.sel, register_columns(g, dst, nbytes)] = values[-g.n :]
+
+
+@located
+def st_global_all(g: Group, site: Site, iterations: int, addr: Any, src: Any, nbytes: int) -> None:
+    """st.global from the registers at `src`."""
+    g.cta.bytes["global_stored"] += nbytes * g.n * iterations
+    raw = RAW[nbytes]
+    target, offset = memory_of(g, _flat(g, addr, iterations))
+    columns = register_columns(g, _flat(g, src, iterations), nbytes)
+    values = g.cta.frame(raw)[np.tile(g.lanes, iterations), columns]
+    target.view(raw)[target.items(offset, nbytes)] = values
+
+
+@located
+def cvt_x2_all(
+    g: Group, site: Site, iterations: int, dst: Any, src: Any, source: str, target: str
+) -> None:
+    """cvt.x2 of the register pairs at `src` to those at `dst`, which the loop takes in step from consecutive registers."""
+    a, b = g.cta.dtype(source), g.cta.dtype(target)
+    from_columns, to_columns = _pair_columns(g, src, a.itemsize), _pair_columns(g, dst, b.itemsize)
+    g.cta.frame(b)[_rows(g, to_columns), to_columns] = g.cta.frame(a)[
+        _rows(g, from_columns), from_columns
+    ]
+
+
+def _rows(g: Group, columns: Any) -> Any:
+    return g.sel if columns.__class__ is slice else g.lanes[:, None]
+
+
+def _pair_columns(g: Group, address: Any, itemsize: int) -> Any:
+    """Columns of the pairs at (iterations, 1) addresses: a slice where they are consecutive, else an index array."""
+    address = (
+        np.broadcast_to(address, (len(address), 1))
+        if address.ndim == 2 and address.shape[1] == 1
+        else address[:, :1]
+    )
+    first = (address[:, 0] - LOCAL_BASE) // itemsize
+    register_columns(g, int(address.min()), itemsize)
+    register_columns(g, int(address.max()) + itemsize, itemsize)
+    if (np.diff(first) == 2).all():
+        return slice(int(first[0]), int(first[-1]) + 2)
+    return (first[:, None] + np.arange(2)).reshape(-1)[None, :]
+
+
+UNROLLED = {"st.global": st_global_all, "cvt.x2": cvt_x2_all, "copy": copy_all}

@@ -1,0 +1,233 @@
+"""Converged groups of threads: lanes, registers, divergence and reconvergence, and the warp-level instructions.
+
+A `Group` is a set of threads of one CTA that execute the same instruction together. It is as wide as the schedule
+allows: a whole CTA, or single warps. A branch whose condition differs among the lanes splits the group; the parts meet
+again at a `Join`, the immediate post-dominator of the branch. Lanes of one warp always wait for each other there; whole
+warps wait only while somebody else can run, so that roles of different warps never hold each other up.
+
+Source: PTX ISA 9.1, shfl.sync, elect.sync, bar.warp.sync.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..instructions import instruction
+
+if TYPE_CHECKING:
+    from ..device_ir import Site
+    from .cta import CTA
+
+WARP = 32
+Lanes = np.ndarray
+Array = np.ndarray
+
+
+class Wait(Protocol):
+    """What a blocked group waits for."""
+
+    def ready(self) -> bool:
+        """Whether the group may go on."""
+
+    def finish(self, group: Group) -> None:
+        """Called once when the group goes on: acquire what was waited for."""
+
+    def describe(self) -> str:
+        """One line: what is waited for, and what it still lacks."""
+
+
+class Group:
+    """Threads of one CTA that execute together.
+
+    `lanes` are thread indices in the CTA, ascending; `sel` is the same as a slice where they are contiguous; `r` the
+    register slots of the program (an int where all lanes agree, else an array over the lanes); `pc` the next block.
+    """
+
+    __slots__ = ("cta", "lanes", "sel", "n", "warps", "r", "pc", "joins", "wait", "wait_site")
+
+    def __init__(
+        self, cta: CTA, lanes: Lanes, r: list[Any], pc: int, joins: tuple[Join, ...] = ()
+    ) -> None:
+        self.cta = cta
+        self.lanes = lanes
+        n = self.n = len(lanes)
+        first, last = int(lanes[0]), int(lanes[-1])
+        contiguous = last - first + 1 == n
+        self.sel: slice | Lanes = slice(first, last + 1) if contiguous else lanes
+        self.warps = (last >> 5) - (first >> 5) + 1 if contiguous else len(np.unique(lanes >> 5))
+        self.r = r
+        self.pc = pc
+        self.joins = joins
+        self.wait: Wait | None = None
+        self.wait_site: Site | None = None
+
+    def subset(self, keep: Array, pc: int, joins: tuple[Join, ...]) -> Group:
+        """The group of the lanes where the boolean array `keep` is true."""
+        lanes = self.lanes[keep]
+        return Group(self.cta, lanes, _registers(self, keep, len(lanes), pc), pc, joins)
+
+    def warp_ids(self) -> list[int]:
+        """Indices of the warps that have a lane here, ascending."""
+        return [int(w) for w in np.unique(self.lanes >> 5)]
+
+    def whole_warps(self) -> bool:
+        """Whether every warp that has a lane here has all of its lanes here (collective operations need that)."""
+        threads = self.cta.threads
+        return self.n == sum(min(WARP, threads - WARP * w) for w in self.warp_ids())
+
+    def __str__(self) -> str:
+        return f"CTA {self.cta.rank_in_grid} " + describe_lanes(self.lanes, self.cta.threads)
+
+
+def _registers(g: Group, keep: Array, n: int, pc: int) -> list[Any]:
+    """The registers of a part of a group, as far as block `pc` and those after it read them."""
+    r: list[Any] = [None] * len(g.r)
+    for slot in g.cta.program.live_in[pc]:
+        r[slot] = _subset(g.r[slot], keep, n)
+    return r
+
+
+def _subset(value: Any, keep: Array, n: int) -> Any:
+    if value.__class__ is not np.ndarray:
+        return value
+    part = value[keep]
+    return part[0].item() if n == 1 and part.dtype.kind in "iub" else part
+
+
+def describe_lanes(lanes: Lanes, threads: int) -> str:
+    """Plain words for a set of threads: "warps 0-3", "warp 0 lane 5", "96 threads of warps 1-3"."""
+    warps = np.unique(lanes >> 5)
+    names = f"warp {warps[0]}" if len(warps) == 1 else f"warps {_ranges(warps)}"
+    full = sum(min(WARP, threads - WARP * int(w)) for w in warps)
+    if len(lanes) == full:
+        return names
+    if len(warps) == 1:
+        inside = lanes & 31
+        return f"{names} lane{'s' if len(lanes) > 1 else ''} {_ranges(inside)}"
+    return f"{len(lanes)} threads of {names}"
+
+
+def _ranges(values: Array) -> str:
+    parts, start = [], int(values[0])
+    previous = start
+    for v in [int(x) for x in values[1:]] + [None]:
+        if v != previous + 1:
+            parts.append(str(start) if start == previous else f"{start}-{previous}")
+            start = v  # type: ignore[assignment]
+        previous = v  # type: ignore[assignment]
+    return ", ".join(parts)
+
+
+class Join:
+    """Where the parts of a split group meet again: block `pc`, with the registers that the whole group had."""
+
+    __slots__ = ("pc", "parent", "arrived", "outstanding")
+
+    def __init__(self, parent: Group, pc: int) -> None:
+        self.pc = pc
+        self.parent = parent
+        self.arrived: list[Group] = []
+        self.outstanding = parent.n
+
+    def arrive(self, group: Group) -> Group | None:
+        """The group reached the join. Returns the whole group once nobody is missing, else None."""
+        self.arrived.append(group)
+        self.outstanding -= group.n
+        if self.outstanding:
+            return None
+        arrived, self.arrived = self.arrived, []
+        return self._merge(arrived)
+
+    def release(self) -> Group | None:
+        """Let the warps go on that are complete here although others are missing; None if there is none."""
+        if not self.arrived:
+            return None
+        parent_lanes, parent_count = np.unique(self.parent.lanes >> 5, return_counts=True)
+        expected = dict(zip(parent_lanes.tolist(), parent_count.tolist(), strict=True))
+        here, count = np.unique(
+            np.concatenate([g.lanes for g in self.arrived]) >> 5, return_counts=True
+        )
+        complete = {
+            w for w, c in zip(here.tolist(), count.tolist(), strict=True) if expected[w] == c
+        }
+        free = [g for g in self.arrived if complete.issuperset(g.warp_ids())]
+        if not free:
+            return None
+        self.arrived = [g for g in self.arrived if g not in free]
+        return self._merge(free)
+
+    def _merge(self, groups: list[Group]) -> Group:
+        """One group of all lanes of `groups`: registers as before the split, but for those that were assigned since."""
+        parent = self.parent
+        lanes = np.sort(np.concatenate([g.lanes for g in groups]))
+        if len(lanes) == parent.n:
+            r = list(parent.r)
+        else:
+            keep = np.isin(parent.lanes, lanes)
+            r = _registers(parent, keep, len(lanes), self.pc)
+        for slot in parent.cta.program.mutable_live_in[self.pc]:
+            r[slot] = _combine(lanes, groups, slot)
+        return Group(parent.cta, lanes, r, self.pc, parent.joins)
+
+
+def _combine(lanes: Lanes, groups: list[Group], slot: int) -> Any:
+    first = groups[0].r[slot]
+    if all(g.r[slot] is first or _same_scalar(g.r[slot], first) for g in groups[1:]):
+        if len(groups) == 1 or first.__class__ is not np.ndarray:
+            return first
+    sample = next((v for v in (g.r[slot] for g in groups) if v is not None), None)
+    if sample is None:
+        return None
+    out = np.zeros(len(lanes), np.asarray(sample).dtype)
+    for g in groups:
+        if g.r[slot] is not None:
+            out[np.searchsorted(lanes, g.lanes)] = g.r[slot]
+    return out
+
+
+def _same_scalar(a: Any, b: Any) -> bool:
+    return a.__class__ is not np.ndarray and b.__class__ is not np.ndarray and a == b
+
+
+# -- warp-level instructions ----------------------------------------------------------------------------------------
+@instruction("shfl.sync.idx")
+def shfl_sync_idx(g: Group, site: Site, mask: Any, value: Any, source: Any, width: Any) -> Any:
+    """shfl.sync.idx.b32 d, a, b, c, membermask: each lane gets `value` of lane `source` of its segment of `width`.
+
+    A source lane that is not in the group gives the lane's own value, as hardware does for an inactive source.
+    """
+    if value.__class__ is not np.ndarray:
+        return value
+    segment = g.lanes - (g.lanes & (width - 1))
+    wanted = segment + (source & (width - 1))
+    if g.sel.__class__ is slice and g.n % WARP == 0:
+        result = value[wanted - g.lanes[0]]
+    else:
+        position = np.minimum(np.searchsorted(g.lanes, wanted), g.n - 1)
+        result = np.where(g.lanes[position] == wanted, value[position], value)
+    return same(result) if g.warps == 1 else result
+
+
+@instruction("elect.sync")
+def elect_sync(g: Group, site: Site) -> Any:
+    """elect.sync d|p, membermask: true in one lane of each warp; the lowest active one, as on today's hardware."""
+    if g.n == 1:
+        return 1
+    warp = g.lanes >> 5
+    leader = np.empty(g.n, np.int64)
+    leader[0] = 1
+    leader[1:] = warp[1:] != warp[:-1]
+    return leader
+
+
+@instruction("bar.warp.sync")
+def bar_warp_sync(g: Group, site: Site) -> None:
+    """bar.warp.sync membermask: orders the lanes of a warp; lanes of a warp meet at joins, so none has to be awaited."""
+
+
+def same(value: Any) -> Any:
+    """The Python scalar that all elements of an array equal, or the array itself when they differ."""
+    first = value[0]
+    return first.item() if (value == first).all() else value

@@ -1,0 +1,47 @@
+"""Program: the executable form of a lowered kernel, as basic blocks of generated Python, each for all lanes at once.
+
+A block is a function of a `Group` that returns the number of the next block, a Wait, or a signal. Blocks end where lanes
+may part (a branch), where threads may have to wait, and where an instruction needs one value for all lanes. Everything
+between is straight Python, inner loops included, because a NumPy operation costs the same for one lane as for 128.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .device_ir import Site
+
+DYNAMIC_SHARED_BASE = 1024
+"""Byte offset of dynamic shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
+
+
+@dataclass(eq=False)
+class Program:
+    """Executable form of one device function; holds no state of any run.
+
+    `blocks[i](group)` runs block i; `live_in[i]` are the register slots that it or a later block reads first,
+    `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the (mnemonic, site) of every
+    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory.
+    """
+
+    name: str
+    blocks: list[Callable[[Any], Any]]
+    source: str
+    n_slots: int
+    live_in: list[list[int]]
+    mutable_live_in: list[list[int]]
+    axis_slots: dict[str, int]
+    param_slots: list[int]
+    frame_bytes: int
+    static_shared_bytes: int
+    instructions: list[tuple[str, Site]]
+    extents: dict[str, int]
+    shared_names: list[tuple[int, str]] = field(default_factory=list)
+
+    def shared_name(self, offset: int) -> str:
+        """The buffer at a byte offset of the CTA's shared window, as far as the kernel's addresses tell."""
+        at = bisect.bisect_right(self.shared_names, (offset, chr(0x10FFFF))) - 1
+        return self.shared_names[at][1] if at >= 0 else f"shared memory at byte {offset}"

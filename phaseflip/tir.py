@@ -1,0 +1,333 @@
+"""The only module that walks or rewrites TVM IR: reading it into `device_ir`, and marking statements with user lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.tirx.stmt_functor import StmtMutator
+
+from . import device_ir as ir
+from .errors import BadInput, UnsupportedInstruction
+
+LINE_MARK = "phaseflip.line"
+"""Key of the attribute statements that carry a user's source line through TVM's passes (node: file, value: line)."""
+
+_BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Mod": "mod", "FloorDiv": "floordiv",
+    "FloorMod": "floormod", "Min": "min", "Max": "max", "EQ": "eq", "NE": "ne", "LT": "lt", "LE": "le",
+    "GT": "gt", "GE": "ge", "And": "and", "Or": "or",
+}  # fmt: skip
+_BINARY_CALLS = {
+    "tirx.shift_left": "shl", "tirx.shift_right": "shr", "tirx.bitwise_and": "bitand",
+    "tirx.bitwise_or": "bitor", "tirx.bitwise_xor": "bitxor",
+}  # fmt: skip
+
+
+class _LineMarker(StmtMutator):
+    """Wraps every tile primitive in an attribute statement that carries its line.
+
+    A tile primitive is replaced by library code whose spans name the library's files; the attribute survives.
+    """
+
+    def visit_op_call_(self, op: Any) -> Any:
+        site = _span_site(op.span)
+        if site is None:
+            return op
+        value = tirx.IntImm("int32", site.line)
+        return tirx.AttrStmt(tirx.StringImm(site.file), LINE_MARK, value, op)
+
+
+def mark_lines(func: Any) -> Any:
+    """Return the PrimFunc with every tile primitive marked with its source line; nothing else changes."""
+    body = _LineMarker().visit_stmt(func.body)
+    return func.with_body(body) if body is not None else func
+
+
+def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...]]]:
+    """(name, dtype, shape) of every buffer parameter of a PrimFunc, in order; BadInput for any other parameter."""
+    found = []
+    for param in func.params:
+        if not hasattr(param, "shape"):
+            raise BadInput(
+                f"parameter {param.name} of the kernel is not a buffer; declare it as T.Buffer(shape, dtype)"
+            )
+        shape = []
+        for extent in param.shape:
+            if not isinstance(extent, tirx.IntImm):
+                raise BadInput(
+                    f"parameter {param.name} of the kernel has the symbolic shape {param.shape}; "
+                    "build the kernel with integer extents"
+                )
+            shape.append(int(extent))
+        found.append((str(param.name), str(param.dtype), tuple(shape)))
+    return found
+
+
+def read_function(func: Any) -> ir.Function:
+    """Read one lowered PrimFunc (host or device part) into plain Python values.
+
+    Raises UnsupportedInstruction, naming node and line, for IR that the simulator gives no meaning to.
+    """
+    return _Reader().function(func)
+
+
+def _span_site(span: Any) -> ir.Site | None:
+    if span is None:
+        return None
+    if hasattr(span, "spans"):
+        sites = [_span_site(s) for s in span.spans]
+        found = [s for s in sites if s is not None]
+        return next((s for s in found if not _in_library(s.file)), found[0] if found else None)
+    return ir.Site(str(span.source_name.name), int(span.line))
+
+
+def _in_library(file: str) -> bool:
+    return file.startswith(_LIBRARY)
+
+
+_LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.vars: dict[Any, ir.Var] = {}
+        self.buffers: dict[Any, ir.Buffer] = {}
+        self.site = ir.Site()
+        self.marked = False
+        self.extents: dict[str, int] = {}
+        self.axes: dict[str, ir.Var] = {}
+
+    def function(self, func: Any) -> ir.Function:
+        params = [self.var(p) for p in func.params]
+        body = self.block(func.body)
+        attrs = func.attrs
+        launch = (
+            attrs["tirx.kernel_launch_params"]
+            if "tirx.kernel_launch_params" in attrs.keys()
+            else []
+        )
+        return ir.Function(
+            str(attrs["global_symbol"]),
+            params,
+            body,
+            [str(p) for p in launch],
+            self.extents,
+            self.axes,
+        )
+
+    # -- names ------------------------------------------------------------------------------------------------------
+    def var(self, v: Any) -> ir.Var:
+        found = self.vars.get(v)
+        if found is None:
+            found = self.vars[v] = ir.Var(str(v.name), _dtype(v.ty))
+        return found
+
+    def buffer(self, b: Any) -> ir.Buffer:
+        found = self.buffers.get(b)
+        if found is None:
+            raise UnsupportedInstruction(
+                f"{self.site}: buffer {b.name} is used but nowhere declared"
+            )
+        return found
+
+    def declare(self, b: Any, data: Any) -> ir.Buffer:
+        elements: int | None = 1
+        for extent in b.shape:
+            elements = (
+                elements * int(extent)
+                if elements is not None and isinstance(extent, tirx.IntImm)
+                else None
+            )
+        name, scope = str(b.name) or "(unnamed)", str(b.scope())
+        new = ir.Buffer(name, str(b.dtype), elements, scope)
+        if data is not None:
+            base = self.expr(data)
+            if (
+                isinstance(base, ir.Address)
+                and isinstance(base.index, ir.Const)
+                and base.index.value == 0
+            ):
+                new.storage = base.buffer
+            elif isinstance(base, ir.Var):
+                new.parameter = base
+            else:
+                new.address = base
+        self.buffers[b] = new
+        return new
+
+    # -- statements -------------------------------------------------------------------------------------------------
+    def block(self, stmt: Any) -> list[ir.Stmt]:
+        out: list[ir.Stmt] = []
+        if stmt is not None:
+            self.statement(stmt, out)
+        return out
+
+    def statement(self, s: Any, out: list[ir.Stmt]) -> None:
+        kind = type(s).__name__
+        if kind == "SeqStmt":
+            for child in s.seq:
+                self.statement(child, out)
+            return
+        handler = getattr(self, "read_" + kind, None)
+        if handler is None:
+            raise UnsupportedInstruction(
+                f"{self.site}: the simulator has no meaning for the TIR statement {kind}"
+            )
+        if not self.marked:
+            site = _span_site(s.span)
+            if site is not None and not _in_library(site.file):
+                self.site = site
+        handler(s, out)
+
+    def read_AttrStmt(self, s: Any, out: list[ir.Stmt]) -> None:
+        key = str(s.attr_key)
+        if key == LINE_MARK and not self.marked:
+            self.site, self.marked = ir.Site(str(s.node.value), int(s.value)), True
+            self.statement(s.body, out)
+            self.marked = False
+            return
+        if key == "thread_extent":
+            tag = str(s.node.thread_tag)
+            if not isinstance(s.value, tirx.IntImm):
+                raise UnsupportedInstruction(f"{self.site}: the extent of {tag} is not a constant")
+            self.extents[tag] = int(s.value)
+            if tag in self.axes:
+                out.append(ir.Let(self.var(s.node.var), self.axes[tag], self.site))
+            else:
+                self.axes[tag] = self.var(s.node.var)
+        self.statement(s.body, out)
+
+    def read_Bind(self, s: Any, out: list[ir.Stmt]) -> None:
+        out.append(ir.Let(self.var(s.var), self.expr(s.value), self.site))
+
+    def read_AllocBuffer(self, s: Any, out: list[ir.Stmt]) -> None:
+        out.append(ir.Allocate(self.declare(s.buffer, None), self.site))
+
+    def read_DeclBuffer(self, s: Any, out: list[ir.Stmt]) -> None:
+        if (
+            str(s.buffer.scope()) != "tmem"
+        ):  # TMEM is reached by address only; its declaration names a shape
+            self.declare(s.buffer, s.data)
+
+    def read_BufferStore(self, s: Any, out: list[ir.Stmt]) -> None:
+        out.append(
+            ir.Store(self.buffer(s.buffer), self.index(s.indices), self.expr(s.value), self.site)
+        )
+
+    def read_Evaluate(self, s: Any, out: list[ir.Stmt]) -> None:
+        value = self.expr(s.value)
+        if isinstance(value, ir.Call):
+            out.append(ir.Evaluate(value, self.site))
+
+    def read_AssertStmt(self, s: Any, out: list[ir.Stmt]) -> None:
+        message = "".join(str(p.value) for p in s.message_parts)
+        kind = s.error_kind.value
+        out.append(ir.Assert(self.expr(s.condition), str(kind), message, self.site))
+
+    def read_IfThenElse(self, s: Any, out: list[ir.Stmt]) -> None:
+        condition, site = self.expr(s.condition), self.site
+        out.append(ir.If(condition, self.block(s.then_case), self.block(s.else_case), site))
+
+    def read_For(self, s: Any, out: list[ir.Stmt]) -> None:
+        var, start, extent, site = (
+            self.var(s.loop_var),
+            self.expr(s.min),
+            self.expr(s.extent),
+            self.site,
+        )
+        if s.thread_binding is not None:
+            raise UnsupportedInstruction(
+                f"{site}: a loop bound to {s.thread_binding.thread_tag} survived lowering"
+            )
+        step = self.expr(s.step) if getattr(s, "step", None) is not None else ir.Const(1, var.dtype)
+        out.append(ir.For(var, start, extent, step, self.block(s.body), site))
+
+    def read_While(self, s: Any, out: list[ir.Stmt]) -> None:
+        condition, site = self.expr(s.condition), self.site
+        out.append(ir.While(condition, self.block(s.body), site))
+
+    def read_Break(self, s: Any, out: list[ir.Stmt]) -> None:
+        out.append(ir.Jump("break", self.site))
+
+    def read_Continue(self, s: Any, out: list[ir.Stmt]) -> None:
+        out.append(ir.Jump("continue", self.site))
+
+    def read_Return(self, s: Any, out: list[ir.Stmt]) -> None:
+        out.append(ir.Jump("return", self.site))
+
+    # -- expressions ------------------------------------------------------------------------------------------------
+    def index(self, indices: Any) -> ir.Expr:
+        if len(indices) != 1:
+            raise UnsupportedInstruction(
+                f"{self.site}: a buffer access with {len(indices)} indices survived lowering"
+            )
+        return self.expr(indices[0])
+
+    def expr(self, e: Any) -> ir.Expr:
+        kind = type(e).__name__
+        op = _BINARY.get(kind)
+        if op is not None:
+            return ir.Binary(op, self.expr(e.a), self.expr(e.b), _dtype(e.ty))
+        if kind == "Var":
+            return self.var(e)
+        if kind == "IntImm":
+            dtype = _dtype(e.ty)
+            return ir.Const(bool(e.value) if dtype == "bool" else int(e.value), dtype)
+        if kind == "FloatImm":
+            return ir.Const(float(e.value), _dtype(e.ty))
+        if kind == "StringImm":
+            return ir.Const(str(e.value), "str")
+        if kind == "BufferLoad":
+            return ir.Load(self.buffer(e.buffer), self.index(e.indices), _dtype(e.ty))
+        if kind == "Cast":
+            return ir.Cast(self.expr(e.value), _dtype(e.ty))
+        if kind == "Not":
+            return ir.Unary("not", self.expr(e.a), "bool")
+        if kind == "Select":
+            branches = (self.expr(e.true_value), self.expr(e.false_value))
+            return ir.Select(self.expr(e.condition), *branches, _dtype(e.ty), lazy=False)
+        if kind == "Ramp":
+            return ir.Vector(self.expr(e.base), self.expr(e.stride), int(e.lanes), _dtype(e.ty))
+        if kind == "Broadcast":
+            return ir.Vector(self.expr(e.value), None, int(e.lanes), _dtype(e.ty))
+        if kind == "Call":
+            return self.call(e)
+        raise UnsupportedInstruction(
+            f"{self.site}: the simulator has no meaning for the TIR expression {kind}"
+        )
+
+    def call(self, e: Any) -> ir.Expr:
+        name = str(e.op.name) if hasattr(e.op, "name") else str(e.op.name_hint)
+        if name in _BINARY_CALLS:
+            return ir.Binary(
+                _BINARY_CALLS[name], self.expr(e.args[0]), self.expr(e.args[1]), _dtype(e.ty)
+            )
+        if name == "tirx.bitwise_not":
+            return ir.Unary("bitnot", self.expr(e.args[0]), _dtype(e.ty))
+        if name == "tirx.if_then_else":
+            condition, a, b = (self.expr(x) for x in e.args)
+            return ir.Select(condition, a, b, _dtype(e.ty), lazy=True)
+        if name == "tirx.reinterpret":
+            return ir.Cast(self.expr(e.args[0]), _dtype(e.ty), bits=True)
+        if name == "tirx.address_of":
+            load = self.expr(e.args[0])
+            if not isinstance(load, ir.Load):
+                raise UnsupportedInstruction(
+                    f"{self.site}: address_of something that is no buffer element"
+                )
+            return ir.Address(load.buffer, load.index)
+        if name == "tirx.buffer_data":
+            return ir.Address(self.buffer(e.args[0]), ir.Const(0, "int32"))
+        return ir.Call(name, [self.expr(a) for a in e.args], _dtype(e.ty), self.site)
+
+
+def _dtype(ty: Any) -> str:
+    """ "handle" for pointers, "void" for no value, else the element type as TVM writes it ("float16", "int32x4")."""
+    name = type(ty).__name__
+    if name == "PrimType":
+        return str(ty.dtype)
+    if name == "PointerType":
+        return "handle"
+    return "void"

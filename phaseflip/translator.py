@@ -1,0 +1,369 @@
+"""Device IR -> Program: control flow to basic blocks, statements to lines of Python, instructions to calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import device_ir as ir
+from . import vector_loops
+from .blocks import Block, namespace, render
+from .control_flow import EXIT
+from .errors import UnsupportedInstruction
+from .expressions import ExpressionWriter, Layout
+from .instructions import REGISTRY, Decoded, dtype_size
+from .ir_queries import INLINE, collect_indexed, ends_block, plain, roots, shared_uses, walk
+from .program import DYNAMIC_SHARED_BASE, Program
+
+
+def translate(function: ir.Function, vectorise: bool = True) -> Program:
+    """Translate a device function; `vectorise=False` keeps every loop a loop (the reference path).
+
+    UnsupportedInstruction names what the simulator does not know, and its line.
+    """
+    return _Translator(function, vectorise).program()
+
+
+class _Translator:
+    """Implements `Emitter` for the expression writer."""
+
+    def __init__(self, function: ir.Function, vectorise: bool) -> None:
+        self.function, self.vectorise = function, vectorise
+        self.layout = Layout()
+        self.writer = ExpressionWriter(self)
+        self.blocks: list[Block] = []
+        self.block = self.new_block()
+        self.indent = 1
+        self.constants: dict[Any, str] = {}
+        self.instructions: list[tuple[str, ir.Site]] = []
+        self.loops: list[tuple[int, int]] = []  # (continue target, break target)
+        self.loaded_from_global: Any = None
+
+    def program(self) -> Program:
+        f, layout = self.function, self.layout
+        self.place_buffers()
+        axis_slots = {axis: layout.slot(var) for axis, var in f.axes.items()}
+        param_slots = [layout.slot(p) for p in f.params]
+        self.statements(f.body)
+        self.jump_to(EXIT)
+        source, live = render(self.blocks)
+        names = namespace(self.constants)
+        exec(compile(source, f"<phaseflip {f.name}>", "exec"), names)
+        return Program(
+            name=f.name,
+            blocks=[names[f"block_{b.number}"] for b in self.blocks],
+            source=source,
+            n_slots=len(layout.slots),
+            live_in=[sorted(live[b.number]) for b in self.blocks],
+            mutable_live_in=[sorted(live[b.number] & layout.mutable) for b in self.blocks],
+            axis_slots=axis_slots,
+            param_slots=param_slots,
+            frame_bytes=self.frame_bytes,
+            static_shared_bytes=self.static_bytes,
+            instructions=self.instructions,
+            extents=dict(f.extents),
+            shared_names=self.shared_names(),
+        )
+
+    # -- storage ----------------------------------------------------------------------------------------------------
+    def place_buffers(self) -> None:
+        """Give every local buffer a register slot or an offset in the frame, every shared one an offset."""
+        allocated: list[ir.Buffer] = []
+        indexed: set[ir.Buffer] = (
+            set()
+        )  # those whose elements are not all reached by constant indices
+        for statement in walk(self.function.body):
+            if isinstance(statement, ir.Allocate) and statement.buffer not in allocated:
+                allocated.append(statement.buffer)
+            for e in roots(statement):
+                collect_indexed(e, indexed)
+            if isinstance(statement, ir.Store):
+                collect_indexed(
+                    ir.Load(statement.buffer, statement.index, statement.buffer.dtype), indexed
+                )
+        self.frame_bytes, self.static_bytes = 0, 0
+        for buffer in allocated:
+            size = (buffer.elements or 0) * dtype_size(buffer.dtype)
+            if buffer.scope == "local":
+                if buffer not in indexed:
+                    self.layout.scalars.add(buffer)
+                else:
+                    self.layout.frame[buffer] = self.frame_bytes
+                    self.frame_bytes += -(-size // 64) * 64
+            elif buffer.scope == "shared.dyn":
+                self.layout.shared[buffer] = DYNAMIC_SHARED_BASE
+            elif buffer.scope.startswith("shared"):
+                self.layout.shared[buffer] = DYNAMIC_SHARED_BASE + self.static_bytes
+                self.static_bytes += -(-size // 16) * 16
+            else:
+                raise UnsupportedInstruction(
+                    f"storage scope {buffer.scope} of {buffer.name} is not simulated"
+                )
+        if self.static_bytes:
+            for buffer in self.layout.shared:
+                if buffer.scope == "shared.dyn":
+                    self.layout.shared[buffer] += self.static_bytes
+
+    def shared_names(self) -> list[tuple[int, str]]:
+        """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending."""
+        lowest: dict[str, int] = {}
+        for statement in walk(self.function.body):
+            for e in roots(statement):
+                for buffer, index in shared_uses(e):
+                    offset = self.layout.shared[buffer.root] + index * dtype_size(buffer.dtype)
+                    lowest[buffer.name] = min(offset, lowest.get(buffer.name, offset))
+        return sorted((offset, name) for name, offset in lowest.items())
+
+    # -- Emitter ----------------------------------------------------------------------------------------------------
+    def line(self, text: str) -> None:
+        self.block.lines.append((self.indent, None, text))
+
+    def use(self, slot: int) -> str:
+        if slot not in self.block.defined:
+            self.block.used_first.add(slot)
+        return f"v{slot}"
+
+    def define(self, slot: int, text: str) -> str:
+        self.block.lines.append((self.indent, slot, text))
+        self.block.defined.add(slot)
+        return f"v{slot}"
+
+    def constant(self, value: Any) -> str:
+        return self.constants.setdefault(value, f"K{len(self.constants)}")
+
+    def shared_base(self) -> str:
+        self.block.shared = True
+        return "shared"
+
+    def branch_value(self, select: ir.Select) -> str:
+        slot = self.layout.slot(object())
+        self.layout.mutable.add(slot)
+        self.if_else(
+            self.writer.condition(select.condition),
+            lambda: self.define(slot, self.writer.text(select.a)),
+            lambda: self.define(slot, self.writer.text(select.b)),
+        )
+        return self.use(slot)
+
+    def instruction(self, decoded: Decoded, site: ir.Site, wants_value: bool) -> str:
+        definition = REGISTRY[decoded.mnemonic]
+        splits = ends_block(decoded)
+        if splits:
+            here = self.new_block()
+            self.goto(here)
+            after = self.new_block()
+        operands = {name: self.operand(value) for name, value in decoded.operands.items()}
+        for name in definition.uniform:
+            if not operands[name].lstrip("-").isdigit():
+                temp = self.define(self.layout.slot(object()), operands[name])
+                self.line(f"if {temp}.__class__ is ndarray:")
+                self.line(f"    {temp} = same({temp})")
+                self.line(
+                    f"    if {temp}.__class__ is ndarray: return split(g, {temp}, {here.number}, {after.number})"
+                )
+                operands[name] = temp
+        counter = self.counter(decoded.mnemonic, site)
+        self.line(f"g.cta.counts[{counter}] += g.warps")
+        arguments = ", ".join(f"{name}={text}" for name, text in operands.items())
+        text = f"{self.constant(('instruction', decoded.mnemonic))}(g, {self.constant(site)}, {arguments})"
+        self.block.mma |= decoded.mnemonic == "tcgen05.mma"
+        if definition.waits:
+            self.end_block()
+            self.line(f"wait = {text}")
+            self.line(f"if wait is None: return {after.number}")
+            self.line(f"g.pc = {after.number}; g.wait_site = {self.constant(site)}; return wait")
+            self.block.successors.append(after.number)
+            self.block = after
+            return "None"
+        result = "None"
+        if wants_value:
+            result = self.define(self.layout.slot(object()), text)
+        else:
+            self.line(text)
+        if splits:
+            self.goto(after)
+        return result
+
+    def counter(self, mnemonic: str, site: ir.Site) -> int:
+        """Position of a new instruction in the run's list of counts."""
+        self.instructions.append((mnemonic, site))
+        return len(self.instructions) - 1
+
+    def operand(self, value: Any) -> str:
+        if isinstance(value, list):
+            texts = [self.operand(v) for v in value]
+            return (
+                self.constant(tuple(map(int, texts)))
+                if all(t.isdigit() for t in texts)
+                else f"[{', '.join(texts)}]"
+            )
+        if value is None or isinstance(value, (int, str)):
+            return repr(value)
+        return self.writer.text(value)
+
+    # -- blocks -----------------------------------------------------------------------------------------------------
+    def new_block(self) -> Block:
+        block = Block(len(self.blocks))
+        self.blocks.append(block)
+        return block
+
+    def end_block(self) -> None:
+        if self.block.end is None:
+            self.block.end = len(self.block.lines)
+
+    def jump_to(self, number: int) -> None:
+        self.end_block()
+        self.line(f"return {number}")
+        self.block.successors.append(number)
+
+    def goto(self, block: Block) -> None:
+        self.jump_to(block.number)
+        self.block = block
+
+    def if_else(
+        self, condition: str, then: Callable[[], Any], orelse: Callable[[], Any] | None
+    ) -> None:
+        taken, skipped, after = self.new_block(), self.new_block(), self.new_block()
+        self.branch(condition, taken, skipped)
+        for block, body in ((taken, then), (skipped, orelse)):
+            self.block = block
+            if body is not None:
+                body()
+            self.jump_to(after.number)
+        self.block = after
+
+    def branch(self, condition: str, taken: Block, skipped: Block) -> None:
+        here = self.block
+        self.end_block()
+        self.line(f"condition = {condition}")
+        self.line("if condition.__class__ is ndarray:")
+        self.line(
+            f"    return branch(g, condition, {taken.number}, {skipped.number}, JOIN_{here.number})"
+        )
+        self.line(f"return {taken.number} if condition else {skipped.number}")
+        here.successors += [taken.number, skipped.number]
+
+    # -- statements -------------------------------------------------------------------------------------------------
+    def statements(self, body: list[ir.Stmt]) -> None:
+        for s in body:
+            self.writer.site = s.site
+            if isinstance(s, ir.Let):
+                self.define(self.layout.slot(s.var), self.writer.text(s.value))
+            elif isinstance(s, ir.Store):
+                self.writer.store(s)
+            elif isinstance(s, ir.Evaluate):
+                self.evaluate(s)
+            elif isinstance(s, ir.If):
+                self.conditional(s)
+            elif isinstance(s, ir.For):
+                self.loop(s)
+            elif isinstance(s, ir.While):
+                self.while_loop(s)
+            elif isinstance(s, ir.Jump):
+                target = (
+                    EXIT if s.kind == "return" else self.loops[-1][0 if s.kind == "continue" else 1]
+                )
+                self.jump_to(target)
+                self.block = self.new_block()  # what follows a jump is unreachable
+            elif not isinstance(s, ir.Allocate):
+                raise UnsupportedInstruction(
+                    f"{s.site}: {type(s).__name__} in device code is not simulated"
+                )
+
+    def evaluate(self, s: ir.Evaluate) -> None:
+        if not isinstance(s.call, ir.Call):
+            return
+        decoded = self.writer.decode(s.call)
+        if decoded.mnemonic in INLINE:
+            return
+        operands = decoded.operands
+        if decoded.mnemonic == "ld.global":
+            self.loaded_from_global = operands["dst"]
+        elif decoded.mnemonic == "st.shared":
+            operands = operands | {
+                "from_global": operands["src"] is self.loaded_from_global is not None
+            }
+        self.instruction(Decoded(decoded.mnemonic, operands), s.site, wants_value=False)
+
+    def conditional(self, s: ir.If) -> None:
+        def body(statements: list[ir.Stmt]) -> Callable[[], None]:
+            return lambda: self.statements(statements)
+
+        self.if_else(
+            self.writer.condition(s.condition), body(s.then), body(s.orelse) if s.orelse else None
+        )
+
+    def loop(self, s: ir.For) -> None:
+        if isinstance(s.extent, ir.Const) and s.extent.value <= 0:
+            return
+        start, extent, step = (self.writer.text(e) for e in (s.start, s.extent, s.step))
+        slot = self.layout.slot(s.var)
+        steps = vector_loops.plan(s, self.layout) if self.vectorise else None
+        if steps is not None:
+            self.vector_loop(s, steps)
+            return
+        if isinstance(s.extent, ir.Const) and isinstance(s.step, ir.Const) and plain(s.body):
+            self.line(f"for v{slot} in range({start}, {start} + {extent}, {step}):")
+            self.block.defined.add(slot)
+            self.indent += 1
+            self.statements(s.body)
+            self.line("pass")
+            self.indent -= 1
+            return
+        end = self.define(self.layout.slot(object()), f"{start} + {extent}")
+        end_slot = int(end[1:])
+        self.define(slot, start)
+        header, body, latch, after = (self.new_block() for _ in range(4))
+        self.goto(header)
+        self.branch(f"({self.use(slot)} < {self.use(end_slot)})", body, after)
+        self.block = body
+        self.loops.append((latch.number, after.number))
+        self.statements(s.body)
+        self.loops.pop()
+        self.goto(latch)
+        self.define(slot, f"{self.use(slot)} + {step}")
+        self.jump_to(header.number)
+        self.block = after
+
+    def vector_loop(self, s: ir.For, steps: list[vector_loops.Step]) -> None:
+        start, extent, step = (
+            e.value for e in (s.start, s.extent, s.step) if isinstance(e, ir.Const)
+        )
+        self.define(self.layout.slot(s.var), self.constant(("iterations", start, extent, step)))
+        for action in steps:
+            if isinstance(action, vector_loops.Arithmetic):
+                self.statements([action.statement])
+            elif isinstance(action, vector_loops.Copy):
+                moved = {"dst": action.load.operands["dst"], "addr": action.load.operands["addr"]}
+                moved |= {"src": action.store.operands["src"], "to": action.store.operands["addr"]}
+                moved |= {"nbytes": action.store.operands["nbytes"]}
+                self.unrolled("copy", ("ld.global", "st.shared"), moved, action.site, extent)
+            else:
+                mnemonic = action.decoded.mnemonic
+                self.unrolled(mnemonic, (mnemonic,), action.decoded.operands, action.site, extent)
+
+    def unrolled(
+        self,
+        name: str,
+        counted: tuple[str, ...],
+        operands: dict[str, Any],
+        site: ir.Site,
+        iterations: int,
+    ) -> None:
+        for mnemonic in counted:
+            self.line(f"g.cta.counts[{self.counter(mnemonic, site)}] += g.warps * {iterations}")
+        arguments = ", ".join(f"{key}={self.operand(value)}" for key, value in operands.items())
+        self.line(
+            f"{self.constant(('unrolled', name))}(g, {self.constant(site)}, {iterations}, {arguments})"
+        )
+
+    def while_loop(self, s: ir.While) -> None:
+        header, body, after = (self.new_block() for _ in range(3))
+        self.goto(header)
+        self.branch(self.writer.condition(s.condition), body, after)
+        self.block = body
+        self.loops.append((header.number, after.number))
+        self.statements(s.body)
+        self.loops.pop()
+        self.jump_to(header.number)
+        self.block = after

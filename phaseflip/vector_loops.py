@@ -1,0 +1,111 @@
+"""Inner loops whose iterations are independent, recognised so that all iterations run as one NumPy operation.
+
+TVM's tile copies and casts are loops of 8 to 64 iterations of address arithmetic and one or two moves. A NumPy operation
+on 8 x 128 values costs little more than one on 128, so such a loop becomes one step with the loop variable as a second
+axis. The plain path (`translate(..., vectorise=False)`) stays as the reference; a test holds both to the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from . import device_ir as ir
+from .expressions import Layout
+from .instructions import Decoded, decode
+from .ir_queries import INLINE, children
+
+ALONE = {"st.global", "cvt.x2"}
+"""Instructions that may stand alone: they read registers and write elsewhere."""
+
+
+@dataclass
+class Arithmetic:
+    """A binding, or an assignment to a register that only this iteration uses."""
+
+    statement: ir.Let | ir.Store
+
+
+@dataclass
+class Copy:
+    """ld.global into registers, then st.shared out of the same registers."""
+
+    load: Decoded
+    store: Decoded
+    site: ir.Site
+
+
+@dataclass
+class Single:
+    """One instruction of `ALONE`."""
+
+    decoded: Decoded
+    site: ir.Site
+
+
+Step = Arithmetic | Copy | Single
+
+
+def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
+    """The steps of a loop that can run all iterations at once; None for any other loop."""
+    if not all(isinstance(e, ir.Const) for e in (loop.start, loop.extent, loop.step)):
+        return None
+    steps: list[Step] = []
+    private: set[ir.Buffer] = set()
+    loaded: tuple[Decoded, Any] | None = None
+    moves = 0
+    for s in loop.body:
+        if isinstance(s, ir.Allocate):
+            private.add(s.buffer)
+        elif isinstance(s, ir.Let) and _arithmetic(s.value, layout):
+            steps.append(Arithmetic(s))
+        elif (
+            isinstance(s, ir.Store)
+            and s.buffer.root in private & layout.scalars
+            and _arithmetic(s.value, layout)
+        ):
+            steps.append(Arithmetic(s))
+        elif isinstance(s, ir.Evaluate) and isinstance(s.call, ir.Call):
+            decoded = decode(s.call)
+            if not all(
+                _arithmetic(e, layout)
+                for e in decoded.operands.values()
+                if not isinstance(e, (int, str, type(None)))
+            ):
+                return None
+            moves += 1
+            if (
+                decoded.mnemonic == "ld.global"
+                and decoded.operands["dst"] is not None
+                and loaded is None
+            ):
+                loaded = (decoded, decoded.operands["dst"])
+            elif (
+                decoded.mnemonic == "st.shared"
+                and loaded is not None
+                and decoded.operands["src"] is loaded[1]
+            ):
+                steps.append(Copy(loaded[0], decoded, s.site))
+                loaded = None
+            elif decoded.mnemonic in ALONE and loaded is None:
+                steps.append(Single(decoded, s.site))
+            else:
+                return None
+        else:
+            return None
+    # One kind of move only: two kinds in one loop could depend on each other across iterations.
+    complete = loaded is None and sum(not isinstance(step, Arithmetic) for step in steps) == 1
+    return steps if complete and moves else None
+
+
+def _arithmetic(e: Any, layout: Layout) -> bool:
+    """Whether an expression is arithmetic on variables and registers only."""
+    if isinstance(e, ir.Load):
+        return e.buffer.root in layout.scalars
+    if isinstance(e, ir.Call):
+        return decode(e).mnemonic in INLINE and all(
+            _arithmetic(a, layout) for a in decode(e).operands.values() if not isinstance(a, int)
+        )
+    if isinstance(e, ir.Vector):
+        return False
+    return all(_arithmetic(child, layout) for child in children(e))

@@ -1,0 +1,344 @@
+"""``python -m phaseflip``: list the kernels, run one in the simulator and report its verdict.
+
+Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad
+input, 3 a fault of the harness itself. With ``--json`` standard output holds one JSON object and
+nothing else, whatever happens; an error is ``{"error": "one sentence"}``. Only this module prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from phaseflip import __version__
+from phaseflip.devices import DEVICE_CHOICES, choose_device
+from phaseflip.errors import BadInput, Deadlock
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+CLEAN, FAILED, BAD_INPUT, HARNESS_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
+PROGRESS_AFTER_SECONDS = 2.0
+LARGEST_EXTENT = 2**31 - 1
+"""TVM's index type in these kernels is a 32-bit int."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports what is wrong through BadInput, so that every error leaves by the same door."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message} (see python -m phaseflip --help)")
+
+
+def _extent(text: str) -> int:
+    """A whole number in decimal digits; whether a kernel takes it, the kernel's rule says."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,4000}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number such as 512")
+    value = int(text)
+    if abs(value) > LARGEST_EXTENT:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is too large; {LARGEST_EXTENT} is the limit")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = _Parser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    common.add_argument(
+        "--traceback",
+        action="store_true",
+        help="show where a fault of the harness happened (also: PHASEFLIP_TRACEBACK=1)",
+    )
+    parser = _Parser(
+        prog="python -m phaseflip",
+        allow_abbrev=False,
+        description="Run TIRx GEMM kernels for Blackwell on a simulated one.",
+        epilog="exit codes: 0 clean, 1 wrong result or finding, 2 bad input, 3 harness error",
+    )
+    parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{list,run}")
+    commands.add_parser(
+        "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
+    )
+    run = commands.add_parser(
+        "run", parents=[common], allow_abbrev=False, help="run one kernel and judge its result"
+    )
+    run.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    for extent, meaning in (("M", "rows of A and D"), ("N", "rows of B"), ("K", "columns of A, B")):
+        run.add_argument(extent, type=_extent, metavar=extent, help=meaning)
+    run.add_argument("--seed", type=_extent, default=0, help="of the inputs (default: 0)")
+    run.add_argument(
+        "--schedule",
+        default="in-order",
+        metavar="NAME",
+        help="in-order, eager, lazy or random:SEED (default: in-order)",
+    )
+    run.add_argument(
+        "--inputs",
+        default="normal",
+        metavar="KIND",
+        help="normal, integers, one-hot, permutation, large, subnormal, special (default: normal)",
+    )
+    run.add_argument("--device", choices=DEVICE_CHOICES, default="auto", help="(default: auto)")
+    return parser
+
+
+class _ProgressBar:
+    """Calls ``(done, total)`` drive a bar on standard error, shown once two seconds have passed."""
+
+    def __init__(self, label: str, delay_seconds: float = PROGRESS_AFTER_SECONDS) -> None:
+        self._label = label
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None
+        self._closed = False
+        self._done: tuple[int, int | None] = (0, None)
+        self._timer = threading.Timer(delay_seconds, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _ProgressBar:
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._progress is not None:
+                self._progress.stop()
+
+    def __call__(self, done_ctas: int, total_ctas: int) -> None:
+        with self._lock:
+            self._done = (done_ctas, total_ctas)
+            if self._progress is not None:
+                self._progress.update(
+                    self._progress.task_ids[0], completed=done_ctas, total=total_ctas
+                )
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn as Elapsed
+
+        with self._lock:
+            if self._closed:
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            self._progress = Progress(
+                *columns,
+                TextColumn("CTAs"),
+                Elapsed(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            done, total = self._done
+            self._progress.add_task(self._label, completed=done, total=total)
+            self._progress.start()
+
+
+@contextlib.contextmanager
+def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress callback for the run on a terminal, None elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with _ProgressBar(label) as bar:
+        yield bar
+
+
+def _list(args: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from phaseflip.kernel import list_kernels
+
+    kernels = [
+        {
+            "name": kernel.name,
+            "shapes": kernel.shape_rule.describe() if kernel.shape_rule else "any",
+            "needs": f"compute capability {kernel.needs[0]}.{kernel.needs[1]}",
+            "dtype": kernel.dtype,
+            "summary": kernel.summary,
+        }
+        for kernel in list_kernels()
+    ]
+    return CLEAN, {"kernels": kernels}
+
+
+def _run(args: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    if args.seed < 0:
+        raise BadInput(f"argument --seed: {args.seed} is negative; a seed is 0 or more")
+    device = choose_device(args.device)
+    from phaseflip.kernel import find_kernel
+    from phaseflip.verify import verify
+
+    kernel = find_kernel(args.kernel)
+    shape = (args.M, args.N, args.K)
+    try:
+        with _progress(kernel.name) as progress:
+            verdict = verify(
+                kernel,
+                *shape,
+                seed=args.seed,
+                inputs=args.inputs,
+                schedule=args.schedule,
+                progress=progress,
+            )
+        report = dict(verdict.to_json())
+    except Deadlock as deadlock:
+        report = _deadlock_report(args, kernel.name, shape, str(deadlock))
+    except MemoryError:
+        raise BadInput(
+            f"the matrices of shape {args.M}x{args.N}x{args.K} do not fit into memory;"
+            " choose smaller M, N and K"
+        ) from None
+    report["device"] = device.name
+    if device.note:
+        report["note"] = device.note
+    errors = [f for f in report["findings"] if f.get("severity", "error") == "error"]
+    return (CLEAN if report["passed"] and not errors else FAILED), report
+
+
+def _deadlock_report(
+    args: argparse.Namespace, kernel: str, shape: tuple[int, int, int], message: str
+) -> dict[str, Any]:
+    """The report of a run that could not go on: no result, one finding."""
+    from phaseflip.verify import replay_line
+
+    return {
+        "kernel": kernel,
+        "shape": list(shape),
+        "schedule": args.schedule,
+        "passed": False,
+        "max_abs_error": None,
+        "findings": [{"code": "deadlock", "severity": "error", "message": message, "count": 1}],
+        "counters": {},
+        "seconds": {"lower": None, "translate": None, "simulate": None},
+        "replay": replay_line(
+            kernel, *shape, seed=args.seed, schedule=args.schedule, inputs=args.inputs
+        ),
+        "oracles": [],
+    }
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON can hold it: NumPy scalars as Python's, NaN and infinities as None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist") and not isinstance(value, str):
+        return plain(value.tolist())
+    if isinstance(value, float) and not (float("-inf") < value < float("inf")):
+        return None
+    return value
+
+
+def _oracle_line(oracle: dict[str, Any]) -> str:
+    state = {True: "passed", False: "FAILED", None: "not applicable"}[oracle.get("passed")]
+    message = (oracle.get("message") or "").removeprefix("not applicable: ")
+    return f"{oracle.get('name', '?'):<18}{state:<16}{message}".rstrip()
+
+
+def _finding_lines(finding: dict[str, Any]) -> list[str]:
+    place = f"{finding['file']}:{finding.get('line', '?')}: " if finding.get("file") else ""
+    count = f" ({finding['count']} times)" if finding.get("count", 1) > 1 else ""
+    severity, message = finding.get("severity", "error"), finding.get("message", "")
+    return f"{place}{severity}: {finding['code']}{count}: {message}".splitlines()
+
+
+def report_rows(report: dict[str, Any], seed: int, inputs: str) -> list[tuple[str, str]]:
+    """A report for people: (label, text) rows; one without label continues the row above."""
+    error = report["max_abs_error"]
+    shape = report["shape"]
+    if error is not None:
+        error_text = f"max abs error {error:.3g}"
+    else:
+        error_text = "max abs error not finite" if report.get("oracles") else "no result"
+    seconds = "  ".join(f"{k} {v:.3f}" for k, v in report["seconds"].items() if v is not None)
+    groups: list[tuple[str, list[str]]] = [
+        ("kernel", [str(report["kernel"])]),
+        (
+            "shape",
+            ["  ".join(f"{axis} {extent}" for axis, extent in zip("MNK", shape, strict=True))],
+        ),
+        ("inputs", [f"{inputs}, seed {seed}"]),
+        ("device", [" - ".join(str(report[k]) for k in ("device", "note") if report.get(k))]),
+        ("schedule", [str(report["schedule"])]),
+        ("verdict", [f"{'PASSED' if report['passed'] else 'FAILED'}   {error_text}"]),
+        ("oracles", [_oracle_line(oracle) for oracle in report.get("oracles", [])]),
+        ("findings", [line for f in report["findings"] for line in _finding_lines(f)] or ["none"]),
+        ("counters", [f"{name:<34}{value:>14,}" for name, value in report["counters"].items()]),
+        ("seconds", [seconds] if seconds else []),
+        ("replay", [str(report["replay"])]),
+    ]
+    return [(label if i == 0 else "", text) for label, g in groups for i, text in enumerate(g)]
+
+
+def _print_run(report: dict[str, Any], args: argparse.Namespace) -> None:
+    """Aligned lines; the verdict is coloured on a terminal, and nothing else differs there."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    for label, text in report_rows(report, args.seed, args.inputs):
+        style = ("bold green" if report["passed"] else "bold red") if label == "verdict" else ""
+        console.print(Text.assemble((f"{label:<10}", "dim"), (text, style)))
+
+
+def _print_list(report: dict[str, Any]) -> None:
+    for kernel in report["kernels"]:
+        print(f"{kernel['name']:<12}{kernel['summary']}")
+        print(f"{'':<12}{kernel['shapes']}; {kernel['dtype']}; {kernel['needs']}")
+
+
+def _fail(sentence: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": sentence}))
+    else:
+        print(f"phaseflip: {sentence}", file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (default: the process's) and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in words
+    with_traceback = "--traceback" in words or os.environ.get("PHASEFLIP_TRACEBACK") == "1"
+    start = time.perf_counter()
+    try:
+        args = _parser().parse_args(words)
+        # A kernel file is somebody's code and may print: standard output is for the report.
+        with contextlib.redirect_stdout(sys.stderr):
+            code, report = (_run if args.command == "run" else _list)(args)
+        if as_json:
+            print(json.dumps(plain(report), allow_nan=False))
+        elif args.command == "run":
+            _print_run(plain(report), args)
+        else:
+            _print_list(report)
+    except BadInput as error:
+        if with_traceback:
+            traceback.print_exc()
+        _fail(str(error), as_json)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        _fail(f"interrupted after {time.perf_counter() - start:.1f} s", as_json)
+        return INTERRUPTED
+    except Exception as error:
+        if with_traceback:
+            traceback.print_exc()
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        hint = "" if with_traceback else "; --traceback shows where"
+        _fail(f"fault of the harness, not a verdict on the kernel ({what}){hint}", as_json)
+        return HARNESS_ERROR
+    return code

@@ -1,0 +1,343 @@
+"""Kernels under test: what a kernel file exports, which shapes it takes, and how to find one.
+
+A kernel computes D = A B^T with A[M, K], B[N, K], D[M, N], all row-major and of one 16-bit dtype.
+Nothing here imports TVM before a kernel file is loaded or built.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import linecache
+import operator
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phaseflip import oracle
+from phaseflip.errors import BadInput
+
+INDEX_SAFE_MAX = 32768
+"""Largest extent whose square still fits the 32-bit indices of device code."""
+
+KERNEL_PACKAGE = "kernels"
+DTYPES = ("float16", "bfloat16")
+_BUILD_CACHE_SIZE = 64
+
+
+def positive_int(name: str, value: Any) -> int:
+    """Return `value` as int; BadInput if it is no integer (NumPy's count, bool not) or below 1."""
+    if isinstance(value, (bool, np.bool_)):
+        raise BadInput(f"{name} must be a positive integer, got {value!r}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise BadInput(f"{name} must be a positive integer, got {value!r}") from None
+    if number < 1:
+        raise BadInput(f"{name} must be a positive integer, got {number}")
+    return number
+
+
+def positive_shape(M: Any, N: Any, K: Any) -> tuple[int, int, int]:
+    """Return (M, N, K) as Python ints; BadInput for anything else than positive integers."""
+    return positive_int("M", M), positive_int("N", N), positive_int("K", K)
+
+
+@dataclass(frozen=True)
+class ShapeRule:
+    """The shapes (M, N, K), in elements, that a kernel takes: multiples within bounds.
+
+    A maximum of None means no upper bound; a maximum equal to the multiple fixes that extent.
+    """
+
+    m_multiple: int = 128
+    n_multiple: int = 128
+    k_multiple: int = 64
+    m_max: int | None = None
+    n_max: int | None = None
+    k_max: int | None = None
+    k_min: int = 64
+
+    def _axes(self) -> tuple[tuple[str, int, int, int | None], ...]:
+        """(name, multiple, smallest, largest) of M, N, K; bounds rounded inwards to multiples."""
+        lowest_k = -(-max(self.k_min, 1) // self.k_multiple) * self.k_multiple
+        bounds = (
+            ("M", self.m_multiple, self.m_multiple, self.m_max),
+            ("N", self.n_multiple, self.n_multiple, self.n_max),
+            ("K", self.k_multiple, lowest_k, self.k_max),
+        )
+        return tuple(
+            (name, step, low, None if high is None else high // step * step)
+            for name, step, low, high in bounds
+        )
+
+    def is_legal(self, M: Any, N: Any, K: Any) -> bool:
+        """True if the kernel takes this shape; False also for what is not positive integers."""
+        try:
+            shape = positive_shape(M, N, K)
+        except BadInput:
+            return False
+        return shape == self.nearest(*shape)
+
+    def nearest(self, M: int, N: int, K: int) -> tuple[int, int, int]:
+        """Return the legal shape closest to (M, N, K) in each extent, the larger one of two."""
+        nearest = []
+        for value, (name, step, low, high) in zip((M, N, K), self._axes(), strict=True):
+            try:
+                number = operator.index(value)
+            except TypeError:
+                raise BadInput(f"{name} must be a positive integer, got {value!r}") from None
+            number = max((2 * number + step) // (2 * step) * step, low)
+            nearest.append(number if high is None else min(number, high))
+        return nearest[0], nearest[1], nearest[2]
+
+    def check(self, M: Any, N: Any, K: Any, name: str = "this kernel") -> tuple[int, int, int]:
+        """Return the shape as Python ints; BadInput names the rule and the nearest legal shape."""
+        if any(isinstance(extent, (bool, np.bool_)) for extent in (M, N, K)):
+            return positive_shape(M, N, K)
+        try:
+            shape = (operator.index(M), operator.index(N), operator.index(K))
+        except TypeError:
+            return positive_shape(M, N, K)
+        nearest = self.nearest(*shape)
+        if shape != nearest:
+            got = "x".join(map(str, shape))
+            legal = "x".join(map(str, nearest))
+            raise BadInput(
+                f"{name} needs {self.describe()}, got MxNxK = {got}; "
+                f"the nearest legal shape is {legal}"
+            )
+        return shape
+
+    def describe(self) -> str:
+        """The rule in words, e.g. "M = 128, N = 128 and K a multiple of 64 up to 32768"."""
+        words = []
+        for name, step, low, high in self._axes():
+            if high == low:
+                words.append(f"{name} = {low}")
+            else:
+                start = f" from {low}" if low > step else ""
+                end = "" if high is None else f" up to {high}"
+                words.append(f"{name} a multiple of {step}{start}{end}")
+        return f"{words[0]}, {words[1]} and {words[2]}"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The chapter's test: |D - reference| <= atol + rtol |reference|, elementwise."""
+
+    rtol: float = 2e-2
+    atol: float = 1e-2
+
+
+class Operands(NamedTuple):
+    """Parameter names of a built kernel, in order (A, B, D), and their common dtype."""
+
+    names: tuple[str, str, str]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: `factory(M, N, K)` returns the PrimFunc (A[M, K], B[N, K], D[M, N]).
+
+    `needs` is the CUDA compute capability. `dtype` None means "whatever the PrimFunc says" and
+    `shape_rule` None "any positive integers"; both occur only for kernels found by path.
+    """
+
+    name: str
+    factory: Callable[[int, int, int], Any]
+    shape_rule: ShapeRule | None = field(default_factory=ShapeRule)
+    reference: Callable[[np.ndarray, np.ndarray], np.ndarray] = oracle.reference
+    tolerance: Tolerance = Tolerance()
+    summary: str = ""
+    needs: tuple[int, int] = (10, 0)
+    dtype: str | None = "float16"
+
+    def check_shape(self, M: Any, N: Any, K: Any) -> tuple[int, int, int]:
+        """Return the shape as Python ints; BadInput if it breaks this kernel's rule."""
+        if self.shape_rule is None:
+            return positive_shape(M, N, K)
+        return self.shape_rule.check(M, N, K, self.name)
+
+    def build(self, M: Any, N: Any, K: Any) -> Any:
+        """Return the PrimFunc for this shape, built once per shape.
+
+        BadInput if the shape breaks the rule, the factory fails or returns something else, or the
+        PrimFunc's buffers are not A[M, K], B[N, K], D[M, N] of one 16-bit dtype.
+        """
+        return _build(self, *self.check_shape(M, N, K))[0]
+
+    def operands(self, M: Any, N: Any, K: Any) -> Operands:
+        """Return the names and the dtype of (A, B, D) for this shape; errors as `build`."""
+        return _build(self, *self.check_shape(M, N, K))[1]
+
+
+@functools.lru_cache(maxsize=_BUILD_CACHE_SIZE)
+def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
+    from tvm.tirx import PrimFunc
+
+    try:
+        func = kernel.factory(M, N, K)
+    except (Exception, SystemExit) as error:
+        raise BadInput(
+            f"the factory of {kernel.name} failed at MxNxK = {M}x{N}x{K}: {_one_line(error)}"
+        ) from error
+    if not isinstance(func, PrimFunc):
+        raise BadInput(
+            f"the factory of {kernel.name} must return a tvm.tirx.PrimFunc, "
+            f"got {type(func).__module__}.{type(func).__qualname__}"
+        )
+    return func, _operands(kernel, func, (M, N, K))
+
+
+def _operands(kernel: Kernel, func: Any, shape: tuple[int, int, int]) -> Operands:
+    """Check the parameters of `func` against (A[M, K], B[N, K], D[M, N]) and return them."""
+    M, N, K = shape
+    expected = [("A", (M, K)), ("B", (N, K)), ("D", (M, N))]
+    found = [_buffer(parameter) for parameter in func.params]
+    dtypes = {dtype for _, _, dtype in found}
+    allowed = DTYPES if kernel.dtype is None else (kernel.dtype,)
+    legal = [extents for _, extents, _ in found] == [extents for _, extents in expected]
+    if not (legal and len(dtypes) == 1 and dtypes <= set(allowed)):
+        wanted = ", ".join(f"{name}[{rows}, {columns}]" for name, (rows, columns) in expected)
+        got = ", ".join(
+            f"{name} (no buffer)" if extents is None else f"{name}{list(extents)} {dtype}"
+            for name, extents, dtype in found
+        )
+        raise BadInput(
+            f"{kernel.name} must be a function of exactly {wanted}, "
+            f"all {' or all '.join(allowed)}, "
+            f"got {got or 'no parameters'}"
+        )
+    return Operands((found[0][0], found[1][0], found[2][0]), dtypes.pop())
+
+
+def _buffer(parameter: Any) -> tuple[str, tuple[Any, ...] | None, str]:
+    """(name, shape or None if it is no buffer, dtype); a symbolic extent stays as text."""
+    name = str(parameter.name)
+    if not type(getattr(parameter, "ty", None)).__name__ == "BufferType":
+        return name, None, ""
+    extents = [getattr(extent, "value", extent) for extent in parameter.shape]
+    return (
+        name,
+        tuple(e if isinstance(e, int) else str(e) for e in extents),
+        str(parameter.dtype),
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    """`Type: first line` of an exception, with the place where TVM's parser gives one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kind = type(error).__name__
+    if not lines:
+        return kind
+    place = f" ({lines[1][4:]})" if lines[1:] and lines[1].startswith("--> ") else ""
+    return f"{kind}: {lines[0].rstrip('.')}{place}"
+
+
+# --- finding kernels -----------------------------------------------------------------------------
+
+
+def list_kernels() -> list[Kernel]:
+    """Return every `KERNEL` that a module of the package `kernels` exports, sorted by name.
+
+    BadInput if the package or one of its modules cannot be imported, or if two share a name.
+    """
+    try:
+        package = importlib.import_module(KERNEL_PACKAGE)
+    except Exception as error:
+        raise BadInput(
+            f"the package {KERNEL_PACKAGE!r} cannot be imported ({_one_line(error)}); "
+            "run from the project's root folder"
+        ) from error
+    found: dict[str, Kernel] = {}
+    for info in pkgutil.iter_modules(getattr(package, "__path__", [])):
+        module_name = f"{KERNEL_PACKAGE}.{info.name}"
+        try:
+            kernel = getattr(importlib.import_module(module_name), "KERNEL", None)
+        except (Exception, SystemExit) as error:
+            raise BadInput(f"{module_name} cannot be imported: {_one_line(error)}") from error
+        if not isinstance(kernel, Kernel):
+            continue
+        if kernel.name in found:
+            raise BadInput(f"two modules of {KERNEL_PACKAGE} export a kernel named {kernel.name}")
+        found[kernel.name] = kernel
+    return [found[name] for name in sorted(found)]
+
+
+def find_kernel(text: str) -> Kernel:
+    """Return the kernel that `text` names: one of `list_kernels`, or `path/to/file.py:factory`.
+
+    A kernel found by path has no shape rule and is named by `text`, so that a replay line finds it
+    again. BadInput says which names exist, or what is wrong with the file.
+    """
+    if not isinstance(text, str):
+        raise BadInput(f"a kernel is given as a name or path/to/file.py:factory, got {text!r}")
+    path, colon, factory_name = text.rpartition(":")
+    if colon and path:
+        return _kernel_from_file(text, path, factory_name)
+    if text.endswith(".py") or "/" in text:
+        raise BadInput(f"{text!r} names no factory; write {text.rstrip(':')}:FACTORY")
+    kernels = list_kernels()
+    for kernel in kernels:
+        if kernel.name == text:
+            return kernel
+    raise BadInput(
+        f"unknown kernel {text!r}; known are {_names([k.name for k in kernels])}, "
+        "or give path/to/file.py:factory"
+    )
+
+
+def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise BadInput(f"there is no kernel file {path}")
+    file = file.resolve()
+    stat = file.stat()
+    module = _load_file(file, stat.st_mtime_ns, stat.st_size)
+    factory = getattr(module, factory_name, None) if factory_name else None
+    if factory is None:
+        functions = [
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", None) == module.__name__ and callable(value)
+        ]
+        raise BadInput(
+            f"{path} has no factory {factory_name!r}; its functions are {_names(functions)}"
+        )
+    if not callable(factory) or type(factory).__name__ == "PrimFunc":
+        raise BadInput(
+            f"{factory_name} in {path} is of type {type(factory).__name__}, not a factory; "
+            "a factory is a function (M, N, K) that returns a PrimFunc"
+        )
+    return Kernel(name=text, factory=factory, shape_rule=None, summary=f"from {path}", dtype=None)
+
+
+@functools.lru_cache(maxsize=_BUILD_CACHE_SIZE)
+def _load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
+    """Import one state of `file` under its own module name (TVM's parser reads the source back)."""
+    state = f"{file}\0{modified_ns}\0{size_bytes}"
+    name = f"_phaseflip_file_{file.stem}_{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+    linecache.checkcache(str(file))
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    sys.modules[name] = module
+    try:
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise BadInput(f"{file} cannot be imported{where}: {_one_line(error)}") from error
+    return module
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) if names else "none"

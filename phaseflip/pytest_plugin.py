@@ -1,0 +1,182 @@
+"""The pytest plugin: where, with which kernels and under which schedules a suite runs.
+
+Options: ``--device auto|sim|cuda``, ``--kernel NAME`` and ``--schedule NAME`` (these may be
+repeated). A test with an argument ``kernel`` runs once per kernel (a ``phaseflip.Kernel``), one
+with ``schedule`` once per schedule name; the fixture ``device`` is "sim" or "cuda". Tests of one
+kernel carry the mark ``xdist_group``, so with ``--dist loadgroup`` they share a worker. Hypothesis
+profiles: dev (default), ci (default where the environment variable CI is set; the same examples
+every time) and deep.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from phaseflip.devices import DEVICE_CHOICES, Device, choose_device
+from phaseflip.errors import BadInput
+
+if TYPE_CHECKING:
+    from phaseflip.kernel import Kernel
+
+DEFAULT_SCHEDULES = ("in-order",)
+PROFILES: dict[str, dict[str, Any]] = {
+    "dev": {"max_examples": 15},
+    "ci": {"max_examples": 25, "derandomize": True, "database": None, "print_blob": True},
+    "deep": {"max_examples": 1000},
+}
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_KERNEL_PROPERTY = "phaseflip_kernel"
+
+_kernels_key = pytest.StashKey["list[Kernel]"]()
+_device_key = pytest.StashKey[Device]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("phaseflip", "kernels on a simulated Blackwell")
+    group.addoption(
+        "--device",
+        choices=DEVICE_CHOICES,
+        default="auto",
+        help="where kernels run (default: auto; cuda, a Blackwell GPU, comes in a later release)",
+    )
+    group.addoption(
+        "--kernel",
+        action="append",
+        metavar="NAME",
+        help="run tests with an argument 'kernel' for this one only: a name or"
+        " path/to/file.py:factory (may be repeated; default: every kernel)",
+    )
+    group.addoption(
+        "--schedule",
+        action="append",
+        metavar="NAME",
+        help="run tests with an argument 'schedule' under this one: in-order, eager, lazy or"
+        " random:SEED (may be repeated; default: in-order)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis loads the profile of --hypothesis-profile
+def pytest_configure(config: pytest.Config) -> None:
+    _one_thread_per_worker(config)
+    _register_profiles(load="ci" if os.environ.get("CI") else "dev")
+    try:
+        if config.getoption("--device") == "cuda":
+            choose_device("cuda")
+        if config.getoption("--kernel"):
+            _chosen_kernels(config)
+        for name in config.getoption("--schedule") or ():
+            _check_schedule(name)
+    except BadInput as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _one_thread_per_worker(config: pytest.Config) -> None:
+    """Workers share the cores: each gets one BLAS thread, which must be said before NumPy loads.
+
+    The controller sets its own environment, which the workers it starts inherit.
+    """
+    is_worker = hasattr(config, "workerinput")
+    starts_workers = bool(config.getoption("tx", None)) and config.getoption("dist", "no") != "no"
+    if is_worker or starts_workers:
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    if is_worker and "torch" in sys.modules:  # loaded earlier than the variables were set
+        sys.modules["torch"].set_num_threads(1)
+
+
+def _register_profiles(load: str) -> None:
+    from hypothesis import settings
+
+    for name, values in PROFILES.items():
+        settings.register_profile(name, settings.get_profile("default"), deadline=None, **values)
+    settings.load_profile(load)
+
+
+def _check_schedule(name: str) -> None:
+    """Raise BadInput unless ``name`` names a schedule."""
+    from phaseflip.schedule import parse_schedule
+
+    parse_schedule(name)
+
+
+def _chosen_kernels(config: pytest.Config) -> list[Kernel]:
+    """The kernels of --kernel, or all; imported (with TVM) only when a test asks for them."""
+    if _kernels_key not in config.stash:
+        from phaseflip.kernel import find_kernel, list_kernels
+
+        names = config.getoption("--kernel")
+        config.stash[_kernels_key] = [*map(find_kernel, names)] if names else list_kernels()
+    return config.stash[_kernels_key]
+
+
+def _chosen_device(config: pytest.Config) -> Device:
+    if _device_key not in config.stash:
+        config.stash[_device_key] = choose_device(config.getoption("--device"))
+    return config.stash[_device_key]
+
+
+def _wants(metafunc: pytest.Metafunc, argument: str) -> bool:
+    """Whether the test takes ``argument`` and does not get it from a mark or fixture of its own."""
+    if argument not in metafunc.fixturenames or argument in metafunc._arg2fixturedefs:
+        return False
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.kwargs.get("argnames", mark.args[0] if mark.args else ())
+        if argument in (names.replace(" ", "").split(",") if isinstance(names, str) else names):
+            return False
+    return True
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if _wants(metafunc, "kernel"):
+        kernels = _chosen_kernels(metafunc.config)
+        one_worker = pytest.mark.xdist_group
+        metafunc.parametrize(
+            "kernel",
+            [pytest.param(k, id=k.name, marks=one_worker(k.name)) for k in kernels],
+            scope="session",
+        )
+    if _wants(metafunc, "schedule"):
+        names = metafunc.config.getoption("--schedule") or DEFAULT_SCHEDULES
+        metafunc.parametrize("schedule", names, ids=list(names))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Note the kernel where the report carries it from a worker to the summary."""
+    callspec = getattr(item, "callspec", None)
+    name = getattr(callspec.params.get("kernel"), "name", None) if callspec else None
+    if isinstance(name, str):
+        item.user_properties.append((_KERNEL_PROPERTY, name))
+
+
+@pytest.fixture(scope="session")
+def device(pytestconfig: pytest.Config) -> str:
+    """Where kernels run: "sim" or, in a later release, "cuda"."""
+    return _chosen_device(pytestconfig).name
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    """One line, in suites that ran a kernel: which, where, under which schedules and profile."""
+    reports = [r for group in terminalreporter.stats.values() for r in group]
+    tests = Counter(
+        value
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for key, value in report.user_properties
+        if key == _KERNEL_PROPERTY
+    )
+    if not tests:
+        return
+    from hypothesis import settings
+
+    chosen = _chosen_device(config)
+    kernels = ", ".join(f"{name} ({count} tests)" for name, count in sorted(tests.items()))
+    schedules = ", ".join(config.getoption("--schedule") or DEFAULT_SCHEDULES)
+    terminalreporter.write_line(
+        f"phaseflip: kernels {kernels}; device {chosen.name}; schedule {schedules};"
+        f" Hypothesis profile {settings.get_current_profile_name()}"
+        + (f"; {chosen.note}" if chosen.note else "")
+    )

@@ -1,0 +1,187 @@
+"""Run one kernel at one shape and judge its result: the step that CLI and tests share."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from phaseflip import oracle
+from phaseflip.errors import BadInput
+from phaseflip.inputs import make_inputs, numpy_dtype
+from phaseflip.kernel import Kernel
+from phaseflip.oracle import OracleResult
+
+GATES = ("bound", "tolerance", "exact", "all")
+"""Which oracle decides: one of the three, or every one that applies."""
+
+LOWERED_CACHE_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one run. `run` is the simulator's Run, D the output matrix (M, N).
+
+    `max_abs_error` is the gate's: |D - reference|, inf where only one of the two is finite.
+    `oracles` are, in order, tolerance, bound, exact and unwritten-output.
+    """
+
+    kernel: str
+    shape: tuple[int, int, int]
+    device: str
+    schedule: str
+    run: Any
+    D: np.ndarray
+    oracles: list[OracleResult]
+    gate: str
+    passed: bool
+    max_abs_error: float
+    replay: str
+
+    @property
+    def failures(self) -> list[str]:
+        """One sentence for each reason why this run did not pass."""
+        reasons = [r.message for r in _deciding(self.oracles, self.gate) if r.passed is False]
+        return reasons + [str(f) for f in self.run.findings if _is_error(f)]
+
+    @property
+    def message(self) -> str:
+        """One line: what ran, the verdict, why, and for a failure the line that replays it."""
+        M, N, K = self.shape
+        what = f"{self.kernel} {M}x{N}x{K} {self.schedule}"
+        if self.passed:
+            return f"{what}: passed, largest error {self.max_abs_error:.3g}"
+        return f"{what}: FAILED: {'; '.join(self.failures)}; replay: {self.replay}"
+
+    def oracle(self, name: str) -> OracleResult:
+        """Return the result of the oracle of that name; KeyError if there is none."""
+        return {result.name: result for result in self.oracles}[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict for strict JSON; a max_abs_error that is not finite becomes None."""
+        return {
+            "kernel": self.kernel,
+            "shape": list(self.shape),
+            "schedule": self.schedule,
+            "device": self.device,
+            "passed": self.passed,
+            "max_abs_error": self.max_abs_error if np.isfinite(self.max_abs_error) else None,
+            "findings": self._findings(),
+            "counters": {name: int(count) for name, count in self.run.counters.items()},
+            "seconds": {name: float(time) for name, time in self.run.seconds.items()},
+            "replay": self.replay,
+            "oracles": [result.to_json() for result in self.oracles],
+        }
+
+    def _findings(self) -> list[dict[str, Any]]:
+        """The run's findings, then one for each deciding oracle that failed, in the same form."""
+        numeric = [
+            {
+                "code": result.name if result.name == "unwritten-output" else "wrong-result",
+                "severity": "error",
+                "message": result.message,
+            }
+            for result in _deciding(self.oracles, self.gate)
+            if result.passed is False
+        ]
+        return [_finding_json(f) for f in self.run.findings] + numeric
+
+
+def verify(
+    kernel: Kernel,
+    M: int,
+    N: int,
+    K: int,
+    *,
+    seed: int = 0,
+    inputs: str = "normal",
+    schedule: str = "in-order",
+    checks: str = "all",
+    gate: str = "bound",
+    progress: Any = None,
+) -> Verdict:
+    """Simulate `kernel` on `make_inputs(inputs, M, N, K, seed)` and judge D, poisoned beforehand.
+
+    The run passes if the gate's oracle does not fail, every element of D was written, and no
+    finding is an error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate,
+    and Deadlock if the kernel cannot progress.
+    """
+    from phaseflip.simulator import simulate
+
+    if gate not in GATES:
+        raise BadInput(f"unknown gate {gate!r}; known are {', '.join(GATES)}")
+    shape = kernel.check_shape(M, N, K)
+    operands = kernel.operands(*shape)
+    A, B = make_inputs(inputs, *shape, seed, operands.dtype)
+    D = np.empty(shape[:2], numpy_dtype(operands.dtype))
+    oracle.fill_poison(D)
+    run = simulate(
+        lowered(kernel, *shape), (A, B, D), schedule=schedule, checks=checks, progress=progress
+    )
+    result = run.outputs[operands.names[2]]
+    oracles = [
+        oracle.seed_tolerance_test(result, A, B, kernel.tolerance, kernel.reference),
+        oracle.bound_test(result, A, B),
+        oracle.exact_test(result, A, B),
+        oracle.unwritten_test(result),
+    ]
+    deciding = _deciding(oracles, gate)
+    if all(r.passed is None for r in deciding if r.name == gate) and gate != "all":
+        raise BadInput(f"the {gate} gate cannot judge inputs {inputs!r}: {deciding[0].message}")
+    return Verdict(
+        kernel=kernel.name,
+        shape=shape,
+        device="sim",
+        schedule=run.schedule,
+        run=run,
+        D=result,
+        oracles=oracles,
+        gate=gate,
+        passed=all(r.passed is not False for r in deciding)
+        and not any(_is_error(f) for f in run.findings),
+        max_abs_error=_gate_error(oracles, gate),
+        replay=replay_line(kernel.name, *shape, seed=seed, schedule=run.schedule, inputs=inputs),
+    )
+
+
+def replay_line(
+    kernel: str, M: int, N: int, K: int, *, seed: int, schedule: str, inputs: str
+) -> str:
+    """Return the shell command that repeats a run."""
+    words = ["python", "-m", "phaseflip", "run", kernel, M, N, K]
+    words += ["--seed", seed, "--schedule", schedule]
+    if inputs != "normal":
+        words += ["--inputs", inputs]
+    return shlex.join(map(str, words))
+
+
+@functools.lru_cache(maxsize=LOWERED_CACHE_SIZE)
+def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
+    """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
+    from phaseflip.lowering import lower
+
+    return lower(kernel.build(M, N, K))
+
+
+def _deciding(oracles: list[OracleResult], gate: str) -> list[OracleResult]:
+    return [r for r in oracles if gate == "all" or r.name in (gate, "unwritten-output")]
+
+
+def _gate_error(oracles: list[OracleResult], gate: str) -> float:
+    """The gate's largest error; the bound's where the gate is "all" or does not apply."""
+    errors = {r.name: r.max_abs_error for r in oracles if r.passed is not None}
+    return errors.get(gate, errors["bound"])
+
+
+def _is_error(finding: Any) -> bool:
+    return str(getattr(finding, "severity", "error")) == "error"
+
+
+def _finding_json(finding: Any) -> dict[str, Any]:
+    """A finding as a dict: its own `to_json`, else its fields."""
+    if hasattr(finding, "to_json"):
+        return dict(finding.to_json())
+    return asdict(finding) if is_dataclass(finding) else dict(finding)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""What every GEMM kernel must satisfy, over shapes, inputs and schedules (Hypothesis)."""

@@ -1,0 +1,104 @@
+"""How long hgemm_v3 takes, warm; measured, not asserted.
+
+`make benchmark` runs these (`pytest -n 0 --benchmark-only`, for pytest-benchmark takes any --dist
+for parallel runs); `make test` skips them. To keep a baseline and compare with it, add
+`--benchmark-storage=regression/baselines --benchmark-save=NAME`, later `--benchmark-compare`.
+Extra info: `peak_memory_mb`, the MiB of a process that does nothing but this run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# VmHWM rather than ru_maxrss: a child's ru_maxrss starts at what its parent held when it forked.
+PEAK_MEMORY = """
+import resource, sys
+import numpy, phaseflip
+
+M, N, K = map(int, sys.argv[1:])
+kernel = phaseflip.find_kernel("hgemm_v3").build(M, N, K)
+arrays = [numpy.ones(shape, numpy.float16) for shape in ((M, K), (N, K), (M, N))]
+phaseflip.simulate(kernel, arrays)
+try:
+    with open("/proc/self/status") as status:
+        kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+except OSError:
+    unit = 1024 if sys.platform == "darwin" else 1
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
+sys.stdout.write(str(kib // 1024))
+"""
+
+
+@pytest.fixture(autouse=True)
+def only_when_asked(pytestconfig: pytest.Config) -> None:
+    asked = pytestconfig.getoption("--benchmark-only") or pytestconfig.getoption(
+        "--benchmark-enable"
+    )
+    if not asked:
+        pytest.skip("a benchmark: `make benchmark` runs it")
+
+
+def peak_memory_mb(*shape: int) -> int:
+    """MiB that a process which only runs hgemm_v3 once at `shape` (M, N, K) held at most."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK_MEMORY, *map(str, shape)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("extent", [256, 512, 1024])
+def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int) -> None:
+    """`simulate` of an already lowered and translated kernel, M = N = K = extent, in-order."""
+    import numpy as np
+
+    import phaseflip
+
+    generator = np.random.default_rng(0)
+    A, B = (generator.standard_normal((extent, extent)).astype(np.float16) for _ in "AB")
+    D = np.empty((extent, extent), np.float16)
+    lowered = phaseflip.lower(phaseflip.find_kernel("hgemm_v3").build(extent, extent, extent))
+
+    def simulate() -> phaseflip.Run:
+        return phaseflip.simulate(lowered, (A, B, D))
+
+    simulate()  # translates
+    run = benchmark.pedantic(simulate, rounds=5, warmup_rounds=1)
+    error = np.abs(
+        run.outputs["D"].astype(np.float32) - A.astype(np.float32) @ B.T.astype(np.float32)
+    )
+    assert np.isfinite(error).all()
+    benchmark.extra_info["max_abs_error"] = float(error.max())
+    benchmark.extra_info["counters"] = json.loads(json.dumps(run.counters, default=int))
+    benchmark.extra_info["peak_memory_mb"] = peak_memory_mb(extent, extent, extent)
+
+
+def test_lower_and_translate_hgemm_v3(benchmark: Any) -> None:
+    """From PrimFunc to a first result at 128x128x64, where the simulation itself is negligible."""
+    import numpy as np
+
+    import phaseflip
+
+    shape = (128, 128, 64)
+    arrays = [np.ones(s, np.float16) for s in ((128, 64), (128, 64), (128, 128))]
+    kernel = phaseflip.find_kernel("hgemm_v3")
+    seconds: list[dict[str, float]] = []
+
+    def lower_and_translate() -> None:
+        func = kernel.factory(*shape)  # a new PrimFunc each time, so that no cache answers
+        seconds.append(dict(phaseflip.simulate(func, arrays).seconds))
+
+    benchmark.pedantic(lower_and_translate, rounds=5, warmup_rounds=1)
+    for part in ("lower", "translate", "simulate"):
+        benchmark.extra_info[f"{part}_seconds"] = min(s[part] for s in seconds)

@@ -1,0 +1,162 @@
+"""The pytest plugin, run in pytest processes of its own on small suites."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """An empty suite that can load the plugin, also from a clone that was not installed."""
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    monkeypatch.delenv("CI", raising=False)
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    return pytester
+
+
+def run(suite: pytest.Pytester, *words: str) -> pytest.RunResult:
+    return suite.runpytest_subprocess(
+        "-p", "phaseflip.pytest_plugin", "-p", "no:cacheprovider", "-W", "error", *words
+    )
+
+
+def test_kernel_and_schedule_arguments_run_once_for_each(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        def test_it(kernel, schedule, device):
+            assert kernel.build and device == "sim"
+        """
+    )
+    result = run(suite, "-v")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines_random([f"*test_it?*{name}*PASSED*" for name in KERNELS])
+    result.stdout.fnmatch_lines_random(["*test_it?*in-order*PASSED*"])
+    counts = ", ".join(f"{name} (1 tests)" for name in KERNELS)
+    line = f"phaseflip: kernels {counts}; device sim; schedule in-order; Hypothesis profile dev"
+    result.stdout.fnmatch_lines([line])
+
+
+def test_kernel_and_schedule_options_choose(suite: pytest.Pytester) -> None:
+    suite.makepyfile("def test_it(kernel, schedule): assert kernel.name != 'hgemm_v1'")
+    words = ("--kernel", "hgemm_v3", "--kernel", "hgemm_v2", "--schedule", "lazy")
+    result = run(suite, "-v", *words, "--schedule", "random:3")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(
+        ["phaseflip: kernels hgemm_v2 (2 tests), hgemm_v3 (2 tests); *schedule lazy, random:3;*"]
+    )
+
+
+def test_a_kernel_file_as_option(suite: pytest.Pytester) -> None:
+    source = (ROOT / "kernels" / "hgemm_v1.py").read_text()
+    file = suite.makepyfile(mine=source)
+    suite.makepyfile("def test_it(kernel): assert kernel.name.endswith('mine.py:hgemm_v1')")
+    run(suite, "--kernel", f"{file}:hgemm_v1").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (("--device", "cuda"), "*later release*"),
+        (("--device", "tpu"), "*--device*tpu*"),
+        (("--kernel", "hgemm_v0"), "*unknown kernel 'hgemm_v0'*hgemm_v1*"),
+        (("--schedule", "lazily"), "*lazily*in-order*"),
+    ],
+)
+def test_bad_options_are_usage_errors(
+    suite: pytest.Pytester, words: tuple[str, ...], fragment: str
+) -> None:
+    suite.makepyfile("def test_it(): pass")
+    result = run(suite, *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([fragment])
+    assert "Traceback" not in result.stderr.str()
+
+
+def test_workers_by_kernel_and_with_one_blas_thread(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import os
+        import pytest
+        import torch
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_it(kernel, number, worker_id):
+            assert torch.get_num_threads() == 1
+            assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
+            with open(f"{kernel.name}.log", "a") as log:
+                log.write(worker_id + "\\n")
+        """
+    )
+    result = run(suite, "-n", "2", "--dist", "loadgroup")
+    result.assert_outcomes(passed=12)
+    result.stdout.fnmatch_lines(["phaseflip: kernels hgemm_v1 (4 tests), *"])
+    for name in KERNELS:
+        workers = (suite.path / f"{name}.log").read_text().split()
+        assert len(workers) == 4 and len(set(workers)) == 1
+
+
+def test_own_parameters_and_fixtures_win(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(params=["mine"])
+        def schedule(request):
+            return request.param
+
+        @pytest.mark.parametrize("kernel, size", [("own", 1)])
+        def test_marks(kernel, size):
+            assert kernel == "own"
+
+        def test_fixtures(schedule):
+            assert schedule == "mine"
+        """
+    )
+    result = run(suite)
+    result.assert_outcomes(passed=2)
+    result.stdout.no_fnmatch_line("phaseflip: *")  # no kernel ran, so there is nothing to say
+
+
+@pytest.mark.parametrize(
+    ("ci", "words", "expected"),
+    [
+        ("", (), ("dev", False)),
+        ("true", (), ("ci", True)),
+        ("true", ("--hypothesis-profile", "deep"), ("deep", False)),
+        ("", ("--hypothesis-profile", "ci"), ("ci", True)),
+    ],
+)
+def test_hypothesis_profiles(
+    suite: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    ci: str,
+    words: tuple[str, ...],
+    expected: tuple[str, bool],
+) -> None:
+    if ci:
+        monkeypatch.setenv("CI", ci)
+    suite.makepyfile(
+        f"""
+        from hypothesis import given, settings, strategies as st
+
+        @given(st.integers())
+        def test_it(value):
+            pass
+
+        def test_profile():
+            profile = settings.get_current_profile_name()
+            assert (profile, settings.default.derandomize) == {expected!r}
+            assert settings.default.deadline is None
+            used = test_it._hypothesis_internal_use_settings
+            assert used.max_examples == settings.get_profile(profile).max_examples
+        """
+    )
+    run(suite, *words).assert_outcomes(passed=2)

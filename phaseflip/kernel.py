@@ -23,6 +23,7 @@ import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
+from phaseflip.tvm_version import check_tvm_version
 
 INDEX_SAFE_MAX = 32768
 """Largest extent whose square still fits the 32-bit indices of device code."""
@@ -249,8 +250,10 @@ def _one_line(error: BaseException) -> str:
 def list_kernels() -> list[Kernel]:
     """Return every `KERNEL` that a module of the package `kernels` exports, sorted by name.
 
-    BadInput if the package or one of its modules cannot be imported, or if two share a name.
+    BadInput if TVM is of another version than ours, if the package or one of its modules cannot be
+    imported, or if two share a name.
     """
+    check_tvm_version()
     try:
         package = importlib.import_module(KERNEL_PACKAGE)
     except Exception as error:
@@ -300,6 +303,7 @@ def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
     file = Path(path).expanduser()
     if not file.is_file():
         raise BadInput(f"there is no kernel file {path}")
+    check_tvm_version()
     file = file.resolve()
     stat = file.stat()
     module = _load_file(file, stat.st_mtime_ns, stat.st_size)

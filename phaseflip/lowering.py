@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,9 +15,7 @@ from . import device_ir as ir
 from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan
-
-SUPPORTED_TVM = "0.26"
-"""The TVM release series whose intrinsics `instructions.DECODE_0_26` decodes."""
+from .tvm_version import check_tvm_version
 
 DEFAULT_ARCH = "sm_100a"
 
@@ -52,15 +51,6 @@ class LoweredKernel:
         return "\n".join(parts)
 
 
-def check_tvm_version() -> None:
-    """BadInput unless the installed TVM is one whose IR this release understands."""
-    if not tvm.__version__.startswith(SUPPORTED_TVM + "."):
-        raise BadInput(
-            f"phaseflip reads the IR of apache-tvm {SUPPORTED_TVM}.x, but apache-tvm {tvm.__version__} is installed; "
-            f"run `pip install apache-tvm=={SUPPORTED_TVM}.0 apache-tvm-ffi==0.1.15.post2`"
-        )
-
-
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     """Lower one PrimFunc for a CUDA architecture; needs no GPU.
 
@@ -76,12 +66,8 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     except (BadInput, UnsupportedInstruction):
         raise
     except Exception as error:
-        reason = next(
-            (line for line in str(error).strip().splitlines()[::-1] if line.strip()),
-            type(error).__name__,
-        )
         raise BadInput(
-            f"TVM {tvm.__version__} cannot lower the kernel: {reason.strip()}"
+            f"TVM {tvm.__version__} cannot lower the kernel: {_reason(error)}"
         ) from error
     functions = [f for module in device.values() for f in module.functions.values()]
     if len(functions) != 1:
@@ -96,6 +82,18 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     return LoweredKernel(
         parameters, device_function, plan, arch, time.perf_counter() - started, device
     )
+
+
+def _reason(error: Exception) -> str:
+    """The telling line of one of TVM's errors, which may be long reports drawn as tables."""
+    lines = [line.strip(" |+-") for line in str(error).splitlines()]
+    lines = [line for line in lines if line]
+    if not lines:
+        return type(error).__name__
+    if not lines[0].startswith("TIRx schedule dispatch failed"):
+        return lines[-1]
+    causes = [line for line in lines[1:] if re.match(r"\w+Error: ", line)]
+    return "; ".join([lines[0], *causes[-1:]])
 
 
 def _run_passes(func: Any, arch: str) -> tuple[Any, dict[Any, Any]]:

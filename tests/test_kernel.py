@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,33 @@ def test_a_primfunc_is_no_factory(tmp_path: Path) -> None:
     file.write_text(file.read_text() + "\n\nfunc = factory(128, 128, 64)\n")
     with pytest.raises(BadInput, match="func in .* is of type PrimFunc, not a factory"):
         find_kernel(f"{file}:func")
+
+
+# --- the compiler's version ------------------------------------------------------------------------
+
+
+def test_another_tvm_is_refused_before_a_kernel_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernel files use names of the supported release, so their own error would explain nothing."""
+    import phaseflip.kernel
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} was imported")
+
+    file = tmp_path / "file.py"
+    file.write_text("raise AssertionError('the file was imported')\n")
+    monkeypatch.setattr("tvm.__version__", "0.27.0")
+    monkeypatch.setattr(phaseflip.kernel.importlib, "import_module", refuse)
+    sentence = (
+        r"^phaseflip reads .*apache-tvm 0\.26\.x, but apache-tvm 0\.27\.0 is installed; run `pip"
+    )
+    for find in (list_kernels, lambda: find_kernel("hgemm_v1"), lambda: find_kernel(f"{file}:f")):
+        with pytest.raises(BadInput, match=sentence):
+            find()
+
+
+def test_a_tvm_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tvm", None)  # importing it raises ImportError
+    with pytest.raises(BadInput, match=r"^apache-tvm 0\.26\.x cannot be imported .*; run `pip"):
+        list_kernels()

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import linecache
 import operator
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ INDEX_SAFE_MAX = 32768
 KERNEL_PACKAGE = "kernels"
 DTYPES = ("float16", "bfloat16")
 _BUILD_CACHE_SIZE = 64
+_LONGEST_REASON = 300
 
 
 def positive_int(name: str, value: Any) -> int:
@@ -187,7 +189,9 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
 
     try:
         func = kernel.factory(M, N, K)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a kernel is anybody's code: SystemExit, its own kinds
         raise BadInput(
             f"the factory of {kernel.name} failed at MxNxK = {M}x{N}x{K}: {_one_line(error)}"
         ) from error
@@ -236,12 +240,18 @@ def _buffer(parameter: Any) -> tuple[str, tuple[Any, ...] | None, str]:
 
 def _one_line(error: BaseException) -> str:
     """`Type: first line` of an exception, with the place where TVM's parser gives one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kind = type(error).__name__
+    try:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    except Exception:
+        return f"{kind}, which cannot be printed"
     if not lines:
         return kind
     place = f" ({lines[1][4:]})" if lines[1:] and lines[1].startswith("--> ") else ""
-    return f"{kind}: {lines[0].rstrip('.')}{place}"
+    what = lines[0].rstrip(".")
+    if len(what) > _LONGEST_REASON:
+        what = f"{what[:_LONGEST_REASON]}..."
+    return f"{kind}: {what}{place}"
 
 
 # --- finding kernels -----------------------------------------------------------------------------
@@ -266,7 +276,9 @@ def list_kernels() -> list[Kernel]:
         module_name = f"{KERNEL_PACKAGE}.{info.name}"
         try:
             kernel = getattr(importlib.import_module(module_name), "KERNEL", None)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise BadInput(f"{module_name} cannot be imported: {_one_line(error)}") from error
         if not isinstance(kernel, Kernel):
             continue
@@ -300,8 +312,8 @@ def find_kernel(text: str) -> Kernel:
 
 
 def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
-    file = Path(path).expanduser()
-    if not file.is_file():
+    file = Path(os.path.expanduser(path))
+    if not os.path.isfile(file):  # False, where Path.is_file raises for a name that is too long
         raise BadInput(f"there is no kernel file {path}")
     check_tvm_version()
     file = file.resolve()
@@ -336,8 +348,10 @@ def _load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
     sys.modules[name] = module
     try:
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise BadInput(f"{file} cannot be imported{where}: {_one_line(error)}") from error
     return module

@@ -258,6 +258,15 @@ def test_parameters_must_be_three_buffers(tmp_path: Path) -> None:
         ("def factory(M, N, K): raise KeyError('no')", "failed at .*: KeyError: 'no'$"),
         ("def factory(M, N, K): raise ValueError('a\\nb')", "ValueError: a$"),
         ("def factory(M, N, K): raise SystemExit(3)", "SystemExit: 3$"),
+        ("def factory(M, N, K): raise GeneratorExit", "GeneratorExit$"),
+        ("def factory(M, N, K): return factory(M, N, K)", "RecursionError: "),
+        ("def factory(M, N, K): raise ValueError('x' * 9999)", r"ValueError: x{300}\.\.\.$"),
+        (
+            "class Mute(Exception):\n"
+            "    def __str__(self): raise ValueError\n"
+            "def factory(M, N, K): raise Mute",
+            "Mute, which cannot be printed$",
+        ),
     ],
 )
 def test_factories_that_fail(tmp_path: Path, source: str, words: str) -> None:
@@ -274,6 +283,7 @@ def test_factories_that_fail(tmp_path: Path, source: str, words: str) -> None:
         ("\nimport no_such_module_at_all\n", "cannot be imported: ModuleNotFoundError: No module"),
         ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
         ("import sys; sys.exit(2)", "cannot be imported: SystemExit: 2"),
+        ("class Odd(BaseException): pass\nraise Odd", "cannot be imported: Odd$"),
         ("x = '\0'", "cannot be imported"),
         ("def other(M, N, K): pass", "has no factory 'factory'; its functions are other$"),
         ("", "has no factory 'factory'; its functions are none$"),
@@ -309,6 +319,8 @@ def test_undecodable_file(tmp_path: Path) -> None:
         ("", "unknown kernel ''"),
         ("no/such/file.py:factory", "there is no kernel file no/such/file.py"),
         (".:factory", "there is no kernel file ."),
+        (f"{'long' * 2000}.py:factory", "there is no kernel file long"),
+        ("~nobody-of-this-name/file.py:factory", "there is no kernel file ~nobody"),
         ("some/file.py", "names no factory; write some/file.py:FACTORY"),
         ("some/file.py:", "there is no kernel file some/file.py"),
         (3, "given as a name or path/to/file.py:factory, got 3"),

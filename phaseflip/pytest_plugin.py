@@ -5,7 +5,7 @@ repeated). A test with an argument ``kernel`` runs once per kernel (a ``phasefli
 with ``schedule`` once per schedule name; the fixture ``device`` is "sim" or "cuda". Tests of one
 kernel carry the mark ``xdist_group``, so with ``--dist loadgroup`` they share a worker. Hypothesis
 profiles: dev (default), ci (default where the environment variable CI is set; the same examples
-every time) and deep.
+every time) and deep, which alone looks for the smallest failing example.
 """
 
 from __future__ import annotations
@@ -24,11 +24,22 @@ if TYPE_CHECKING:
     from phaseflip.kernel import Kernel
 
 DEFAULT_SCHEDULES = ("in-order",)
+_NO_SHRINKING = ("explicit", "reuse", "generate")
+_ALL_PHASES = (*_NO_SHRINKING, "target", "shrink")
 PROFILES: dict[str, dict[str, Any]] = {
-    "dev": {"max_examples": 15},
-    "ci": {"max_examples": 25, "derandomize": True, "database": None, "print_blob": True},
+    "dev": {"max_examples": 25, "phases": _NO_SHRINKING},
+    "ci": {
+        "max_examples": 50,
+        "phases": _NO_SHRINKING,
+        "derandomize": True,
+        "database": None,
+        "print_blob": False,
+    },
     "deep": {"max_examples": 1000},
 }
+"""Shrinking lowers and runs hundreds of examples, minutes for each failing test, and an example is
+five numbers that one command line replays; so only deep does it."""
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _KERNEL_PROPERTY = "phaseflip_kernel"
 
@@ -89,9 +100,10 @@ def _one_thread_per_worker(config: pytest.Config) -> None:
 
 
 def _register_profiles(load: str) -> None:
-    from hypothesis import settings
+    from hypothesis import Phase, settings
 
     for name, values in PROFILES.items():
+        values = values | {"phases": [Phase[phase] for phase in values.get("phases", _ALL_PHASES)]}
         settings.register_profile(name, settings.get_profile("default"), deadline=None, **values)
     settings.load_profile(load)
 

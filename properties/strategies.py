@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from phaseflip.inputs import kinds
 from phaseflip.kernel import Kernel, ShapeRule
-from phaseflip.verify import Verdict, verify
+from phaseflip.verify import Verdict, replay_line, verify
 
 # For each profile: the largest number of tiles of D, and of K chunks. Each new shape costs a
 # lowering (up to a second), each tile and chunk about 0.3 ms of simulation.
@@ -100,10 +100,14 @@ def chosen_schedules(config: pytest.Config) -> list[str] | None:
 def run(kernel: Kernel, shape: Shape, **choices: Any) -> Verdict:
     """Run `kernel` (keywords as `phaseflip.verify.verify`) and require that it passes.
 
-    The line that repeats the run is noted, and stands in the assertion's message.
+    A failure's message ends with the line that repeats the run.
     """
-    verdict = verify(kernel, *shape, **choices)
-    hypothesis.note(f"replay: {verdict.replay}")
+    try:
+        verdict = verify(kernel, *shape, **choices)
+    except Exception:
+        of_line = {key: choices[key] for key in ("seed", "schedule", "inputs")}
+        hypothesis.note(f"replay: {replay_line(kernel.name, *shape, **of_line)}")
+        raise
     assert verdict.passed, verdict.message
     return verdict
 

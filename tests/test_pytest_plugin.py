@@ -145,7 +145,7 @@ def test_hypothesis_profiles(
         monkeypatch.setenv("CI", ci)
     suite.makepyfile(
         f"""
-        from hypothesis import given, settings, strategies as st
+        from hypothesis import Phase, given, settings, strategies as st
 
         @given(st.integers())
         def test_it(value):
@@ -155,6 +155,7 @@ def test_hypothesis_profiles(
             profile = settings.get_current_profile_name()
             assert (profile, settings.default.derandomize) == {expected!r}
             assert settings.default.deadline is None
+            assert (Phase.shrink in settings.default.phases) == (profile == "deep")
             used = test_it._hypothesis_internal_use_settings
             assert used.max_examples == settings.get_profile(profile).max_examples
         """

@@ -1,32 +1,222 @@
-"""Findings are values: what is wrong, where, why, and what would fix it; one function renders them."""
+"""Findings are values: what is wrong, where, why, and what would fix it. One table of severities, one renderer.
+
+Source of the rules: PTX ISA 9.1; the section or mnemonic stands beside each rule.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from .errors import BadInput
+
+PROFILES = ("ptx", "practice")
+CATEGORIES = ("races", "protocol", "memory", "lifecycle", "deadlock")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one kind of finding is judged: category for --checks, severity by profile, and the PTX text behind it."""
+
+    category: str
+    ptx: str
+    practice: str
+    source: str
+
+
+RULES = {
+    "race": Rule("races", "error", "error", "8.9 causality order; rules of each instruction"),
+    "missing-proxy-fence": Rule("races", "error", "error", "fence.proxy.async; 8.6, 9.7.16.6.5"),
+    "missing-proxy-fence:read": Rule("races", "error", "note", "fence.proxy.async; 8.6, 9.7.16.6.5"),
+    "missing-proxy-fence:late": Rule("races", "note", "note", "fence.proxy.async after the rendezvous; 9.7.16.6.5"),
+    "missing-tcgen05-fence": Rule("races", "error", "note", "tcgen05.fence; 9.7.16.6.4.4"),
+    "scope-too-narrow": Rule("races", "error", "note", "mbarrier.arrive .cta; 9.7.13.15.13, 8.7"),
+    "stale-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
+    "lapped-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
+    "over-arrival": Rule("protocol", "error", "error", "mbarrier.arrive; 9.7.13.15.13"),
+    "tx-count-mismatch": Rule("protocol", "error", "error", "mbarrier.expect_tx; 9.7.13.15.5"),
+    "barrier-not-initialised": Rule("protocol", "error", "error", "mbarrier.init; 9.7.13.15.9"),
+    "barrier-reinitialised": Rule("protocol", "error", "error", "mbarrier.init; 9.7.13.15.9"),
+    "deadlock": Rule("deadlock", "error", "error", "forward progress"),
+    "divergent-collective": Rule("protocol", "error", "error", ".sync.aligned; 9.7.13.1, 9.7.16.7"),
+    "barrier-mismatch": Rule("protocol", "error", "error", "bar.sync; 9.7.13.1"),
+    "tmem-unallocated": Rule("lifecycle", "error", "error", "tcgen05.alloc; 9.7.16.7"),
+    "tmem-leak": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),
+    "tmem-double-free": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),
+    "tmem-bad-allocation": Rule("lifecycle", "error", "error", "tcgen05.alloc; 9.7.16.7"),
+    "tmem-lane-access": Rule("lifecycle", "error", "error", "tcgen05.ld; 9.7.16.8"),
+    "tmem-freed-in-use": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),
+    "uninitialised-read": Rule("memory", "error", "error", "ld; tcgen05.wait::ld"),
+    "out-of-bounds": Rule("memory", "error", "error", "ld, st, tcgen05.mma"),
+    "misaligned-access": Rule("memory", "error", "error", "ld, st; 6.4.1"),
+    "peer-exited": Rule("lifecycle", "error", "error", "mapa, barrier.cluster"),
+    "duplicate-issue": Rule("protocol", "error", "error", "tcgen05.mma is issued by one thread; 9.7.16.10"),
+    "unwritten-output": Rule("memory", "error", "error", "every element of the output is written"),
+    "output-overwritten": Rule("races", "error", "error", "every element of the output is written by one CTA"),
+    "wrong-result": Rule("memory", "error", "error", "the numeric oracle"),
+    "resource-limit": Rule("memory", "error", "error", "limits of sm_100a"),
+}  # fmt: skip
+"""Code, or code:variant, of every finding. "Silent" means that no finding is an error."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An instruction of the kernel: mnemonic and line, and its place in the program.
+
+    `order` counts instructions in program order, `loops` are the register slots that hold the iteration numbers of the
+    enclosing loops, outermost first. Two instructions of one mnemonic on one line are the same place to a reader.
+    """
+
+    mnemonic: str = ""
+    file: str = ""
+    line: int = 0
+    order: int = field(default=0, compare=False)
+    loops: tuple[int, ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect of a kernel. `code` is from the table of finding names; `severity` is "error" or "note"."""
+    """One defect of a kernel.
+
+    `code` is from `RULES`; `memory` (global, shared, tmem, register) and `kind` (raw, war, waw) go with a race; `place`
+    is the access that is reported, `other` the one it collides with; `what` names them and their agents, `why` the
+    reason, `fix` what would mend it; `count` how often the same fault was met at the same lines; `details` more lines.
+    """
 
     code: str
-    message: str
+    why: str
     severity: str = "error"
-    file: str = ""
-    line: int = 0
+    place: Place = Place()
+    other: Place | None = None
+    what: str = ""
+    fix: str = ""
+    memory: str = ""
+    kind: str = ""
     count: int = 1
+    details: tuple[str, ...] = ()
+    data: Any = None
+
+    @property
+    def file(self) -> str:
+        """File of the reported access."""
+        return self.place.file
+
+    @property
+    def line(self) -> int:
+        """Line of the reported access."""
+        return self.place.line
+
+    @property
+    def message(self) -> str:
+        """What and why, in one line."""
+        return ": ".join(part for part in (self.what, self.why) if part)
+
+    @property
+    def title(self) -> str:
+        """Code with memory and kind: "race shared raw"."""
+        return " ".join(part for part in (self.code, self.memory, self.kind) if part)
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.code} at {self.file}:{self.line}: {self.message}"
+        return f"{self.severity}: {self.title} at {self.place}: {self.message}"
 
     def to_json(self) -> dict[str, Any]:
         """Keys that scripts rely on."""
-        return {
+        other = None if self.other is None else {"file": self.other.file, "line": self.other.line}
+        found = {
             "code": self.code,
             "severity": self.severity,
+            "memory": self.memory or None,
+            "kind": self.kind or None,
             "file": self.file,
             "line": self.line,
+            "other": other,
             "message": self.message,
+            "fix": self.fix or None,
             "count": self.count,
         }
+        return found if self.data is None else found | {"details": self.data}
+
+
+def render(finding: Finding) -> str:
+    """The report of a finding: what, where, why, what would fix it, one line each; then its details."""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    lines = [
+        f"{finding.severity}: {finding.title}{times}"
+        + (f": {finding.what}" if finding.what else "")
+    ]
+    where = f"  at {finding.place}"
+    if finding.place.mnemonic:
+        where += f" ({finding.place.mnemonic})"
+    if finding.other is not None:
+        where += f", against {finding.other} ({finding.other.mnemonic})"
+    lines.append(where)
+    lines.append(f"  why: {finding.why}")
+    if finding.fix:
+        lines.append(f"  fix: {finding.fix}")
+    lines += [f"    {line}" for line in finding.details]
+    return "\n".join(lines)
+
+
+class Findings:
+    """Collects findings under a profile and a choice of checks; the same fault at the same lines is counted."""
+
+    def __init__(self, checks: str = "all", profile: str = "ptx") -> None:
+        if profile not in PROFILES:
+            raise BadInput(
+                f"unknown profile {profile!r}; the profiles are {' and '.join(PROFILES)}"
+            )
+        self.profile = profile
+        self.categories = parse_checks(checks)
+        self._found: dict[Any, Finding] = {}
+
+    @property
+    def wants_races(self) -> bool:
+        """Whether accesses have to be ordered at all."""
+        return "races" in self.categories
+
+    def add(self, finding: Finding, rule: str = "", always: bool = False) -> None:
+        """Record a finding; its severity comes from the table.
+
+        `rule` is the variant ("read"), if any; `always` records it whatever checks are chosen: it stopped the run.
+        """
+        judged = RULES[f"{finding.code}:{rule}" if rule else finding.code]
+        if judged.category not in self.categories and not always:
+            return
+        severity = judged.ptx if self.profile == "ptx" else judged.practice
+        key = (finding.code, severity, finding.memory, finding.kind, finding.place, finding.other)
+        known = self._found.get(key)
+        if known is None:
+            self._found[key] = replace(finding, severity=severity)
+        else:
+            self._found[key] = replace(known, count=known.count + finding.count)
+
+    def all(self) -> list[Finding]:
+        """Errors first, then by line."""
+        return sorted(
+            self._found.values(),
+            key=lambda f: (f.severity != "error", f.file, f.line, f.code, f.kind),
+        )
+
+
+def parse_checks(text: str) -> frozenset[str]:
+    """ "all", "none" or a comma-separated list of categories; BadInput names the categories."""
+    if text == "all":
+        return frozenset(CATEGORIES)
+    if text == "none":
+        return frozenset()
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in CATEGORIES:
+            raise BadInput(
+                f"unknown check {name!r}; choose all, none, or some of {', '.join(CATEGORIES)}"
+            )
+    return frozenset(names)
+
+
+def errors(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that fail a run."""
+    return [f for f in findings if f.severity == "error"]

@@ -1,0 +1,199 @@
+"""From two colliding accesses to a finding in words: which is first, why nothing orders them, what would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .finding import Finding
+from .shadow_memory import Event
+
+Position = tuple[tuple[int, ...], int]
+
+_VERBS = {
+    "tcgen05.mma": "MMA",
+    "tcgen05.cp": "tcgen05.cp",
+    "tcgen05.ld": "tcgen05.ld",
+    "tcgen05.st": "tcgen05.st",
+    "tcgen05.alloc": "tcgen05.alloc",
+    "tcgen05.dealloc": "tcgen05.dealloc",
+}
+
+
+def comes_first(a: Position, b: Position) -> bool:
+    """Whether position a is before b in the program: by iterations of the enclosing loops, then by place."""
+    depth = min(len(a[0]), len(b[0]))
+    return (a[0][:depth], a[1]) <= (b[0][:depth], b[1])
+
+
+def race_report(
+    old: Event | None,
+    new: Event,
+    where: tuple[Any, int, int],
+    code: str,
+    rule: str,
+    stale: dict[int, Any],
+) -> Finding:
+    """The finding for a pair of accesses (or for one, where there is no other).
+
+    code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
+    thread -> (place, phase) of waits that were satisfied by a consumed phase: the likely cause of a race.
+    """
+    memory, low, high = where
+    region = memory.describe(low, high)
+    if old is None:
+        return Finding(
+            "uninitialised-read",
+            f"nothing has written {region} before {_act(new)} reads it",
+            place=new.place,
+            memory=memory.kind,
+            what=f"{_act(new)} of {new.who} reads {region}",
+            fix="write the data, or set accumulate to false for the first product"
+            if memory.kind == "tmem"
+            else "write the data first",
+        )
+    first, second = (old, new) if comes_first(old.position, new.position) else (new, old)
+    what = f"{_act(second)} of {second.who} {_does(second)} {region} that {_act(first)} of {first.who} {_did(first)}"
+    if code == "tmem-freed-in-use":
+        free, use = (new, old) if new.place.mnemonic == "tcgen05.dealloc" else (old, new)
+        what = f"{free.who} frees {region} that {_act(use)} of {use.who} {_did(use)}"
+        why = f"nothing orders {_act(use)} at line {use.place.line} before the deallocation"
+        fix = "put a CTA barrier (T.cuda.cta_sync) between the last use and tcgen05.dealloc"
+        return Finding(
+            code, why, place=free.place, other=use.place, memory="tmem", what=what, fix=fix
+        )
+    if code == "tmem-unallocated":
+        return Finding(
+            code,
+            f"line {old.place.line} has freed them before",
+            place=new.place,
+            other=old.place,
+            memory="tmem",
+            what=f"{_act(new)} of {new.who} {_does(new)} {region}",
+            fix="free TMEM after its last use",
+        )
+    kind = "waw" if first.writes and second.writes else "raw" if first.writes else "war"
+    if code:
+        why, fix = _fence_words(code, rule, first, second)
+        return Finding(
+            code,
+            why,
+            place=second.place,
+            other=first.place,
+            memory=memory.kind,
+            kind=kind,
+            what=what,
+            fix=fix,
+        )
+    if _issued_twice(first, second):
+        return Finding(
+            "duplicate-issue",
+            "one thread issues an MMA for the whole tile; here several threads issue the same one",
+            place=second.place,
+            other=first.place,
+            memory=memory.kind,
+            what=f"{first.who} and {second.who} both issue the MMA that writes {region}",
+            fix="guard the issue with one warp and T.ptx.elect_sync()",
+        )
+    if memory.kind == "global" and kind == "waw" and first.owner is not second.owner:
+        return Finding(
+            "output-overwritten",
+            f"{first.who} and {second.who} write the same elements and nothing orders them",
+            place=second.place,
+            other=first.place,
+            memory=memory.kind,
+            kind=kind,
+            what=what,
+            fix="give every CTA a tile of its own: check the tile index",
+        )
+    why, fix = _race_words(first, second, kind, memory.kind)
+    cause = stale.get(second.issuer) or stale.get(first.issuer)
+    if cause is not None:
+        place, phase = cause
+        why += f": the wait at line {place.line} was satisfied by phase {phase}, which this thread had consumed already"
+        fix = "flip the phase after each wait (phase ^= 1)"
+    return Finding(
+        "race",
+        why,
+        place=second.place,
+        other=first.place,
+        memory=memory.kind,
+        kind=kind,
+        what=what,
+        fix=fix,
+    )
+
+
+def _act(e: Event) -> str:
+    return _VERBS.get(e.place.mnemonic, e.place.mnemonic)
+
+
+def _does(e: Event) -> str:
+    if e.place.mnemonic == "tcgen05.dealloc":
+        return "frees"
+    return "writes" if e.writes else "reads"
+
+
+def _did(e: Event) -> str:
+    return "writes" if e.writes else "reads"
+
+
+def _issued_twice(a: Event, b: Event) -> bool:
+    same_place = a.place == b.place and a.place.mnemonic == "tcgen05.mma"
+    return (
+        same_place
+        and a.owner is b.owner
+        and a.issuer != b.issuer
+        and a.position[0] == b.position[0]
+    )
+
+
+def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:
+    """Why, and what would order the pair."""
+    line = first.place.line
+    if first.proxy in ("async", "tmem") and first.place.mnemonic == "tcgen05.mma":
+        if kind == "war":
+            why = f"the MMA issued at line {line} may still read when line {second.place.line} overwrites"
+        else:
+            why = f"the MMA issued at line {line} may not have finished when line {second.place.line} is executed"
+        return (
+            why,
+            "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on",
+        )
+    if first.place.mnemonic == "tcgen05.ld":
+        why = f"the tcgen05.ld at line {line} may still read TMEM when line {second.place.line} overwrites it"
+        return (
+            why,
+            "tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA waits for",
+        )
+    why = f"no barrier orders line {line} before line {second.place.line}"
+    return why, "put a barrier (T.cuda.cta_sync, or an mbarrier arrive and wait) between them"
+
+
+def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str, str]:
+    if code == "missing-tcgen05-fence":
+        if first.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
+            why = "a barrier orders the accesses, but tcgen05.fence::before_thread_sync and after_thread_sync "
+            why += "are not on both sides of it"
+        else:
+            why = "its completion was observed, but no tcgen05.fence::after_thread_sync follows the wait"
+        return (
+            why,
+            "T.ptx.tcgen05.fence.after_thread_sync() after the wait (and before_thread_sync before the arrive)",
+        )
+    if rule == "late":
+        why = "the proxy fence comes after the rendezvous, by the issuing thread; the proven form fences each writer before it"
+        return (
+            why,
+            "move T.ptx.fence.proxy_async to the writing threads, after their last write and before the barrier",
+        )
+    if second.proxy == "async":
+        why = "the accesses are ordered, but through different proxies, and no thread that made the first one fenced it"
+        return (
+            why,
+            "every such thread: T.ptx.fence.proxy_async('shared::cta') between its access and the barrier",
+        )
+    why = "the MMA read through the async proxy, and the thread that overwrites has not fenced since it saw it complete"
+    return (
+        why,
+        "T.ptx.fence.proxy_async('shared::cta') between the wait for the MMA and the next store",
+    )

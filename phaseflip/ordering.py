@@ -1,0 +1,231 @@
+"""Who knows what: releases, acquires and fences of threads, issue and completion of asynchronous operations.
+
+The machine's units call these where their instructions synchronise; the race detector asks what an agent knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .vector_clock import ASYNC, SEEN, TCGEN05, Clock, Part, join
+
+
+@dataclass(eq=False)
+class Ticket:
+    """An asynchronous operation: what its issuer knew, and its number in its queue's component."""
+
+    clock: Clock
+    proxy_fence: Clock
+    after_fence: Clock
+    component: int
+    number: int
+    issuer: int
+    place: Any
+    who: Any
+    position: tuple[tuple[int, ...], int]
+
+    def done(self, size: int) -> Clock:
+        """What its completion tells: all that its issuer knew, and that it is done."""
+        return self.clock.with_entries(size, (SEEN, self.component, self.number))
+
+
+@dataclass(eq=False)
+class Actor:
+    """Whoever makes an access now: threads (`lanes`, components ascending) or an operation (`ticket`)."""
+
+    clock: Clock
+    proxy_fence: Clock
+    after_fence: Clock
+    lanes: np.ndarray | None = None
+    ticket: Ticket | None = None
+
+
+class Ordering:
+    """Happens-before of one cluster of `threads` threads (all CTAs).
+
+    Thread t of CTA r is component r * threads_per_cta + t; queues of asynchronous operations follow as they appear.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.size = threads + 16
+        self.epochs = np.ones(threads, np.int32)
+        self.fenced = np.zeros(threads, np.int32)
+        """Thread -> epoch up to which its own generic accesses are fenced for the async proxy."""
+        self.zero = Clock.zero(self.size)
+        self.queues: dict[Any, int] = {}
+        self.issued: dict[int, int] = {}
+        self.stale_waits: dict[int, tuple[Any, int]] = {}
+        """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
+
+    # -- knowledge --------------------------------------------------------------------------------------------------
+    def start(self, lanes: np.ndarray) -> list[Part]:
+        """Threads that begin know nothing."""
+        return [Part(lanes, self.zero, self.zero, self.zero)]
+
+    def components(self, g: Any, lanes: np.ndarray) -> Any:
+        """Components of lanes of a group: a slice where they are contiguous."""
+        first = int(lanes[0]) + g.cta.first_component
+        if int(lanes[-1]) - int(lanes[0]) + 1 == len(lanes):
+            return slice(first, first + len(lanes))
+        return lanes + g.cta.first_component
+
+    def release(self, g: Any) -> Clock:
+        """What the threads know, themselves included; they begin a new epoch."""
+        clocks = []
+        for part in g.knowledge:
+            own = self.components(g, part.lanes)
+            clocks.append(self._with_own(part.clock, own))
+            self.epochs[own] += 1
+        return join(clocks)
+
+    def _with_own(self, clock: Clock, own: Any) -> Clock:
+        """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
+        return clock.with_entries(
+            self.size, (SEEN, own, self.epochs[own]), (ASYNC, own, self.fenced[own])
+        )
+
+    def snapshot(self, g: Any, lane: int) -> Clock:
+        """What one thread of the group knows now."""
+        return self._with_own(self._part(g, lane).clock, lane + g.cta.first_component)
+
+    @staticmethod
+    def _part(g: Any, lane: int) -> Part:
+        return next(p for p in g.knowledge if len(g.knowledge) == 1 or lane in p.lanes)
+
+    def tick(self, g: Any) -> None:
+        """The threads begin a new epoch: what they do from here on is not part of what they did before."""
+        for part in g.knowledge:
+            self.epochs[self.components(g, part.lanes)] += 1
+
+    def acquire(self, g: Any, clock: Clock, everything: bool = False) -> None:
+        """The threads learn a clock. `everything`: it holds all that they know already (a barrier's does)."""
+        parts: list[Part] = []
+        for part in g.knowledge:
+            known = clock if everything else join([part.clock, clock])
+            new = Part(part.lanes, known, part.proxy_fence, part.after_fence)
+            same = next((i for i, p in enumerate(parts) if p.same_as(new)), None)
+            if same is None:
+                parts.append(new)
+            else:
+                lanes = np.sort(np.concatenate([parts[same].lanes, new.lanes]))
+                parts[same] = Part(lanes, known, part.proxy_fence, part.after_fence)
+        g.knowledge = parts
+
+    def synchronise_warps(self, g: Any) -> None:
+        """bar.warp.sync: the lanes of each warp learn what any of them knows."""
+        parts = []
+        for warp in np.unique(g.lanes >> 5):
+            inside = g.view(g.lanes >> 5 == warp)
+            self.acquire(inside, self.release(inside), everything=True)
+            parts += inside.knowledge
+        g.knowledge = parts
+
+    def fence_proxy_async(self, g: Any) -> None:
+        """fence.proxy.async: the threads' own accesses so far are ordered for the async proxy, and all they observed."""
+        parts = []
+        for part in g.knowledge:
+            own = self.components(g, part.lanes)
+            self.fenced[own] = self.epochs[own]
+            self.epochs[own] += 1
+            parts.append(Part(part.lanes, part.clock, part.clock, part.after_fence))
+        g.knowledge = parts
+
+    def fence_before(self, g: Any) -> None:
+        """tcgen05.fence::before_thread_sync: completed tcgen05.ld/st of the threads' warps are ordered for what follows."""
+
+        def fenced(part: Part, warp: int) -> Clock:
+            clock = part.clock
+            for kind in ("ld", "st"):
+                component = self.queues.get((kind, g.cta.rank, warp))
+                if component is not None and component < clock.seen.size:
+                    clock = clock.with_entries(
+                        self.size, (TCGEN05, component, clock.seen[component])
+                    )
+            return clock
+
+        self._by_warp(g, fenced)
+
+    @staticmethod
+    def _by_warp(g: Any, change: Callable[[Part, int], Clock]) -> None:
+        """Give every warp a clock of its own: what one warp learns of itself, others do not know."""
+        parts = []
+        for part in g.knowledge:
+            warps = part.lanes >> 5
+            for warp in np.unique(warps).tolist():
+                clock = change(part, warp)
+                parts.append(
+                    Part(part.lanes[warps == warp], clock, part.proxy_fence, part.after_fence)
+                )
+        g.knowledge = parts
+
+    def fence_after(self, g: Any) -> None:
+        """tcgen05.fence::after_thread_sync: later tcgen05 operations come after all that the threads have observed."""
+        g.knowledge = [Part(p.lanes, p.clock, p.proxy_fence, p.clock) for p in g.knowledge]
+
+    # -- asynchronous operations ------------------------------------------------------------------------------------
+    def issue(
+        self, g: Any, lane: int, queue: Any, place: Any, who: Any, pipelined: bool = False
+    ) -> Ticket:
+        """A thread issues an operation into a queue. `pipelined`: ordered after the queue's earlier operations."""
+        component = self.queues.get(queue)
+        if component is None:
+            component = self.queues[queue] = self.threads + len(self.queues)
+            self.size = max(self.size, component + 1)
+        number = self.issued[component] = self.issued.get(component, 0) + 1
+        part = self._part(g, lane)
+        me = lane + g.cta.first_component
+        clock = self._with_own(part.clock, me)
+        if pipelined:
+            clock = clock.with_entries(self.size, (SEEN, component, number - 1))
+        self.epochs[me] += 1
+        return Ticket(
+            clock,
+            part.proxy_fence,
+            part.after_fence,
+            component,
+            number,
+            me,
+            place,
+            who,
+            g.position(place),
+        )
+
+    def transfers_done(self, g: Any, kind: str) -> None:
+        """tcgen05.wait::ld or ::st: every warp of the group knows that its loads or stores are done."""
+
+        def done(part: Part, warp: int) -> Clock:
+            component = self.queues.get((kind, g.cta.rank, warp))
+            if component is None:
+                return part.clock
+            return part.clock.with_entries(self.size, (SEEN, component, self.issued[component]))
+
+        self._by_warp(g, done)
+
+    # -- barriers ---------------------------------------------------------------------------------------------------
+    def knows(self, g: Any, agents: Any, epochs: Any) -> bool:
+        """Whether all threads of the group know an event of a thread (or made it themselves)."""
+        for part in g.knowledge:
+            if part.clock.covers(SEEN, agents, epochs):
+                continue
+            own = part.lanes + g.cta.first_component
+            if not (isinstance(agents, int) and len(own) == 1 and own[0] == agents):
+                return False
+        return True
+
+    def knows_clock(self, g: Any, clock: Clock) -> bool:
+        """Whether every thread of the group knows all that a clock holds."""
+        for part in g.knowledge:
+            seen = part.clock.seen
+            size = min(seen.size, clock.seen.size)
+            late = np.flatnonzero(clock.seen[:size] > seen[:size])
+            own = part.lanes + g.cta.first_component
+            if clock.seen[size:].any() or len(late) > 1:
+                return False
+            if len(late) == 1 and not (len(own) == 1 and own[0] == late[0]):
+                return False
+        return True

@@ -1,0 +1,396 @@
+"""Happens-before race detection over threads and asynchronous operations, with proxies and tcgen05 fences.
+
+One detector serves one cluster; global memory's shadows are shared by all clusters of a launch. The machine tells it of
+every access and of every release, acquire and fence; it never looks at values. Each pair of conflicting accesses is
+judged when the later one is told, by what its agent knows (its clock), so the schedule does not matter.
+
+Names of races follow the program, not the schedule: of the two accesses the one earlier in program order, by iteration
+of the enclosing loops and then by position, counts as first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .advice import race_report
+from .finding import Finding, Findings
+from .ordering import Actor, Ordering, Ticket
+from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
+from .vector_clock import ASYNC, SEEN, TCGEN05
+
+TMEM_BANDS = 8
+"""TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column."""
+
+
+COLLECTIVE = "tcgen05.alloc"
+"""Writes the address as one store of the warp."""
+
+
+class Launch:
+    """What the detectors of one launch share: event numbers and findings."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self.events: list[Event | None] = [None]
+
+
+class RaceDetector(Ordering):
+    """Judges the accesses of one cluster by what its `Ordering` says that their agents know."""
+
+    def __init__(self, launch: Launch, threads: int) -> None:
+        super().__init__(threads)
+        self.launch = launch
+        self.unwritten: dict[int, Finding] = {}
+
+    # -- accesses ---------------------------------------------------------------------------------------------------
+    def thread_access(
+        self,
+        g: Any,
+        place: Any,
+        memory: Any,
+        offset: Any,
+        nbytes: int,
+        writes: bool,
+        lanes: Any = None,
+    ) -> None:
+        """Each thread of a group reads or writes nbytes at its byte offset of a memory (all at one, if it is an int).
+
+        `lanes`: accessing lane of each offset, where offsets are not one per lane.
+        """
+        shadow: Shadow = memory.shadow
+        if not writes and shadow.deferred is not None and not shadow.initialised:
+            shadow.deferred = None
+        for part in g.knowledge:
+            mine, who_lanes = offset, part.lanes
+            accessing = lanes
+            if offset.__class__ is not int:
+                accessing = g.lanes if lanes is None else lanes
+                if len(g.knowledge) > 1:
+                    keep = np.isin(accessing, part.lanes)
+                    mine, accessing = offset[keep], accessing[keep]
+            own = who_lanes + g.cta.first_component
+            event = Event(
+                0, writes, "generic", place, g.agents(who_lanes), self, own, self.epochs[own],
+                g.position(place), int(own[0]),
+            )  # fmt: skip
+            actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
+            agents = (
+                None
+                if accessing is None or mine.__class__ is int
+                else accessing + g.cta.first_component
+            )
+            self._access(memory, mine, nbytes, event, actor, agents)
+
+    def operation_access(
+        self, ticket: Ticket, memory: Any, units: np.ndarray, writes: bool, fenced: bool = False
+    ) -> None:
+        """An asynchronous operation reads or writes 16-byte units (numbers, any shape) of shared or global memory.
+
+        `fenced`: its completion implies a proxy fence (bulk copies; not tcgen05).
+        """
+        event = Event(
+            0, writes, "async", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
+            ticket.issuer, fenced,
+        )  # fmt: skip
+        actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
+        self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
+
+    def _access(
+        self, memory: Any, offset: Any, nbytes: int, event: Event, actor: Actor, agents: Any
+    ) -> None:
+        shadow: Shadow = memory.shadow
+        if shadow.deferred is not None:
+            if not event.writes:
+                event.unit_agents = agents
+                shadow.deferred.append((event, offset, nbytes))
+                return
+            self._replay(shadow)
+        writes, reads, indices, unit_bytes = shadow.locate(offset, nbytes)
+        if agents is not None:
+            repeat = len(indices) // len(agents)
+            agents = agents if repeat == 1 else np.repeat(agents, repeat)
+            event.units, event.unit_agents, event.unit_bytes = indices, agents, unit_bytes
+        if not event.writes and self._repeats(reads[indices], event):
+            return
+        self._number(event)
+        where = Region(memory, indices, unit_bytes, agents)
+        before = writes[indices]
+        if not event.writes and not shadow.initialised and not before.all():
+            self._uninitialised(event, where, before)
+        self._judge(before, event, actor, where)
+        if event.writes:
+            self._judge(reads[indices], event, actor, where)
+            if shadow.hidden_reads:
+                self._judge_hidden(shadow, event, actor, where)
+            writes[indices] = event.number
+            reads[indices] = 0
+        else:
+            self._hide_unordered(shadow, reads[indices], event, actor, where)
+            reads[indices] = event.number
+
+    def _repeats(self, before: np.ndarray, event: Event) -> bool:
+        """Whether the same threads have read all of this in the same epoch: then nothing new can be said."""
+        first = int(before[0])
+        old = self.launch.events[first]
+        if (
+            old is None
+            or event.units is not None
+            or old.units is not None
+            or not (before == first).all()
+        ):
+            return False
+        same_agents = old.owner is self and np.array_equal(old.agents, event.agents)
+        return same_agents and np.array_equal(old.epochs, event.epochs)
+
+    def _replay(self, shadow: Shadow) -> None:
+        """The first write of a memory: enter the reads that were put off."""
+        deferred, shadow.deferred = shadow.deferred or [], None
+        for event, offset, nbytes in deferred:
+            _, reads, indices, unit_bytes = shadow.locate(offset, nbytes)
+            agents = event.unit_agents
+            if agents is not None:
+                event.units, event.unit_bytes = indices, unit_bytes
+                event.unit_agents = np.repeat(agents, len(indices) // len(agents))
+            self._number(event)
+            earlier = reads[indices]
+            for number in numbers(earlier):
+                known = self.launch.events[number]
+                if known is not None:
+                    shadow.hidden_reads.append(
+                        HiddenRead(known, indices[earlier == number], unit_bytes)
+                    )
+            reads[indices] = event.number
+
+    def _number(self, event: Event) -> None:
+        event.number = len(self.launch.events)
+        self.launch.events.append(event)
+
+    def _hide_unordered(
+        self, shadow: Shadow, before: np.ndarray, event: Event, actor: Actor, where: Region
+    ) -> None:
+        """A read replaces earlier ones; those that it does not stand for stay known beside it."""
+        for number in numbers(before):
+            old = self.launch.events[number]
+            if old is None or (old.proxy == event.proxy and self._stands_for(old, event, actor)):
+                continue
+            kept = []
+            for hidden in shadow.hidden_reads:
+                gone = hidden.event.number == number or (
+                    hidden.event.proxy == event.proxy
+                    and where.covers(hidden)
+                    and self._stands_for(hidden.event, event, actor)
+                )
+                if not gone:
+                    kept.append(hidden)
+            kept.append(HiddenRead(old, where.indices[before == number], where.unit_bytes))
+            shadow.hidden_reads = kept
+
+    def _stands_for(self, old: Event, event: Event, actor: Actor) -> bool:
+        """Whether what is ordered after a new read is ordered after an old one too."""
+        if self._ordered(old, actor):
+            return True
+        if (
+            old.owner is not self
+            or actor.lanes is None
+            or old.units is not None
+            or event.units is not None
+        ):
+            return False
+        if not isinstance(old.agents, np.ndarray):
+            return False
+        late = old.agents[actor.clock.seen[old.agents] < old.epochs]
+        return bool(np.isin(late, actor.lanes).all())  # the same threads: ordered by their programs
+
+    def _judge_hidden(self, shadow: Shadow, event: Event, actor: Actor, where: Region) -> None:
+        low, high = where.extent()
+        kept = []
+        for hidden in shadow.hidden_reads:
+            if hidden.high < low or high < hidden.low:
+                kept.append(hidden)
+                continue
+            there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
+            both = np.isin(where.indices, there)
+            if both.any():
+                self._judge_event(hidden.event, both, event, actor, where)
+            rest = np.setdiff1d(there, where.indices)
+            if len(rest):
+                kept.append(HiddenRead(hidden.event, rest, where.unit_bytes))
+        shadow.hidden_reads = kept
+
+    def tmem_access(
+        self,
+        ticket: Ticket,
+        tmem: Any,
+        lanes: slice,
+        columns: slice,
+        writes: bool,
+        reads: bool = False,
+    ) -> None:
+        """A tcgen05 operation reads or writes a rectangle of Tensor Memory; lanes in multiples of 16.
+
+        `reads`: a write that accumulates onto what is there.
+        """
+        bands = slice(lanes.start >> 4, -(-lanes.stop // 16))
+        event = Event(
+            0, writes, "tmem", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
+            ticket.issuer,
+        )  # fmt: skip
+        self._number(event)
+        actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
+        index = (bands, columns)
+        where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
+        before = tmem.writes[index]
+        if (reads or not writes) and not before.all():
+            self._uninitialised(event, where, before.all(axis=0))
+        self._judge(before, event, actor, where)
+        if writes:
+            self._judge(tmem.reads[index], event, actor, where)
+            tmem.writes[index] = event.number
+            tmem.reads[index] = 0
+        else:
+            tmem.reads[index] = event.number
+
+    def tmem_free(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
+        """tcgen05.dealloc: every access to the columns must have ended, as far as the deallocating warp knows."""
+        part = g.knowledge[0]
+        actor = Actor(
+            part.clock, part.proxy_fence, part.after_fence, part.lanes + g.cta.first_component
+        )
+        own = part.lanes + g.cta.first_component
+        event = Event(
+            0, True, "tmem", place, g.agents(g.lanes), self, own, self.epochs[own], g.position(place), int(own[0])
+        )  # fmt: skip
+        self._number(event)
+        where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
+        for state in (tmem.writes, tmem.reads):
+            for number in numbers(state[:, columns]):
+                old = self.launch.events[number]
+                if old is not None and not self._ordered(old, actor):
+                    self._report(old, event, where.at(None), "tmem-freed-in-use")
+        tmem.writes[:, columns] = (
+            event.number
+        )  # what comes later and is not ordered after it collides with it
+        tmem.reads[:, columns] = 0
+
+    # -- judging ----------------------------------------------------------------------------------------------------
+    def _judge(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
+        for number in numbers(before):
+            old = self.launch.events[number]
+            if old is not None:
+                mask = before == number if before.ndim == 1 else None  # TMEM is judged as a whole
+                self._judge_event(old, mask, event, actor, where)
+
+    def _judge_event(
+        self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
+    ) -> None:
+        if not self._ordered(old, actor):
+            bad = self._unordered(old, mask, event, actor, where)
+            if bad is not None:
+                freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
+                self._report(old, event, where.at(bad), "tmem-freed-in-use" if freed else "")
+                return
+        if old.place.mnemonic == "tcgen05.dealloc":
+            self._report(old, event, where.at(mask), "tmem-unallocated")
+            return
+        missing = self._missing_fence(old, mask, event, actor, where)
+        if missing is not None:
+            code, rule = missing
+            self._report(old, event, where.at(mask), code, rule)
+
+    def _ordered(self, old: Event, actor: Actor) -> bool:
+        return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
+
+    def _unordered(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> Any:
+        """Which of the masked accesses really collide: a mask (None: all), or None here where none does.
+
+        A thread's own accesses are ordered by its program; only other threads' count.
+        """
+        everything = mask if mask is not None else np.ones(len(where.indices), bool)
+        if old.owner is not self or actor.lanes is None or not isinstance(old.agents, np.ndarray):
+            return everything
+        seen, at = actor.clock.seen, where.indices[everything] * where.unit_bytes
+        if old.units is None:  # all of these threads touched every unit
+            late = old.agents[seen[old.agents] < old.epochs]
+            if where.agents is None:
+                return everything if self._others(old, late, event, actor.lanes) else None
+            one = len(late) == 1
+            collides = (where.agents[everything] != late[0]) if one else np.ones(len(at), bool)
+        else:
+            agents = old.agent_of(at)
+            mine = where.agents[everything] if where.agents is not None else actor.lanes[0]
+            own = (agents == mine) if where.agents is not None or len(actor.lanes) == 1 else False
+            collides = (seen[agents] < old.epoch_of(agents)) & ~np.asarray(own)
+        bad = everything.copy()
+        bad[everything] = collides
+        return bad if bad.any() else None
+
+    @staticmethod
+    def _others(old: Event, late: np.ndarray, event: Event, lanes: np.ndarray) -> bool:
+        """Both accesses are by several threads to the same units: whether two different threads collide.
+
+        A collective store is its whole warp's: no lane of the warp collides with it.
+        """
+        if event.place.mnemonic == COLLECTIVE:
+            return len(np.setdiff1d(late, lanes)) > 0
+        if old.place.mnemonic == COLLECTIVE:
+            return len(np.setdiff1d(lanes, old.agents)) > 0
+        return len(late) > 1 or len(lanes) > 1 or late[0] != lanes[0]
+
+    def _missing_fence(
+        self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
+    ) -> tuple[str, str] | None:
+        """(code, rule variant) of a fence that the ordered pair lacks."""
+        if old.proxy == "tmem":
+            return self._missing_tcgen05_fence(old, actor)
+        if old.proxy == event.proxy or old.fenced:
+            return None
+        agents, epochs = old.agents, old.epochs
+        variant = "" if old.writes else "read"
+        if event.proxy == "async":
+            if actor.clock.covers(ASYNC, agents, epochs):
+                return None
+            if old.units is not None and mask is not None:
+                agents = np.unique(old.agent_of(where.indices[mask] * where.unit_bytes))
+                epochs = old.epoch_of(agents)
+                if actor.clock.covers(ASYNC, agents, epochs):
+                    return None
+            late = actor.proxy_fence.covers(SEEN, agents, epochs)
+            return "missing-proxy-fence", "late" if late else variant
+        return (
+            None
+            if actor.proxy_fence.covers(SEEN, agents, epochs)
+            else ("missing-proxy-fence", variant)
+        )
+
+    def _missing_tcgen05_fence(self, old: Event, actor: Actor) -> tuple[str, str] | None:
+        ticket = actor.ticket
+        assert ticket is not None
+        if old.agents == ticket.component:
+            return None
+        same_warp = old.issuer >> 5 == ticket.issuer >> 5
+        threads_only = old.place.mnemonic in ("tcgen05.ld", "tcgen05.st")
+        if threads_only and same_warp:
+            return None
+        if threads_only and not actor.clock.covers(TCGEN05, old.agents, old.epochs):
+            return "missing-tcgen05-fence", ""
+        if not actor.after_fence.covers(SEEN, old.agents, old.epochs):
+            return "missing-tcgen05-fence", ""
+        return None
+
+    def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
+        """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
+        self.unwritten[event.number] = race_report(None, event, where.at(before == 0), "", "", {})
+
+    def finish(self) -> None:
+        """The cluster has ended."""
+        for finding in self.unwritten.values():
+            self.launch.findings.add(finding)
+        self.unwritten.clear()
+
+    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
+        self.unwritten.pop(old.number, None)
+        self.unwritten.pop(event.number, None)
+        finding = race_report(old, event, where, code, rule, self.stale_waits)
+        self.launch.findings.add(finding, rule)

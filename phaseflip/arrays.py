@@ -43,6 +43,8 @@ def _checked(array: Any, name: str, dtype: str, shape: tuple[int, ...]) -> np.nd
         array = _from_torch(array, wanted)
     if array.dtype.name != dtype:
         raise BadInput(f"{wanted}, not of dtype {array.dtype.name}")
+    if not array.dtype.isnative:
+        raise BadInput(f"{wanted} in native byte order, not of dtype {array.dtype.str}")
     if array.ndim != len(shape):
         raise BadInput(f"{wanted}, not of rank {array.ndim}")
     if array.shape != shape:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
 from . import operators
-from .control_flow import immediate_post_dominators, live_in
+from .control_flow import EXIT, immediate_post_dominators, live_in
 from .instructions import REGISTRY
 from .machine import memory, tensor_core, warp
 from .machine.divergence import branch, split
@@ -27,9 +28,27 @@ class Block:
         self.mma = False
         self.end: int | None = None  # index of the line where the block's exit begins
 
+    def find_uses(self) -> None:
+        """Note the names that its lines use but do not define: an operand's text may have outlived its block."""
+        defined: set[int] = set()
+        for _, slot, text in self.lines:
+            loop = _LOOP.match(text)
+            if loop:
+                defined.add(int(loop[1]))
+            self.used_first |= {int(name) for name in _NAME.findall(text)} - defined
+            self.shared |= "shared" in text
+            if slot is not None:
+                defined.add(slot)
+
+
+_NAME = re.compile(r"\bv(\d+)\b")
+_LOOP = re.compile(r"for v(\d+) in ")
+
 
 def render(blocks: list[Block]) -> tuple[str, dict[int, set[int]]]:
     """Python source of all blocks, a function block_N each, and the slots live at the start of every block."""
+    for b in blocks:
+        b.find_uses()
     graph = {b.number: b.successors for b in blocks}
     joins = immediate_post_dominators(graph)
     live = live_in(graph, {b.number: (b.used_first, b.defined) for b in blocks})
@@ -52,19 +71,31 @@ def render(blocks: list[Block]) -> tuple[str, dict[int, set[int]]]:
                     if defined in leaving
                     else f"v{defined} = {text}"
                 )
-            parts.append(pad + text.replace(f"JOIN_{b.number}", str(joins[b.number])))
+            parts.append(pad + text.replace(f"JOIN_{b.number}", str(_join(b, joins))))
         parts.append("")
     return "\n".join(parts), live
+
+
+def _join(block: Block, joins: dict[int, int]) -> int:
+    """Where the lanes meet that part at the block's branch: a block that no lane is in at once, because they *arrive*."""
+    join = joins[block.number]
+    while join in block.successors and join != EXIT:
+        join = joins[join]
+    return join
 
 
 def namespace(constants: dict[Any, str]) -> dict[str, Any]:
     """The names that the source uses: operators, memory accesses, and the constants by their names."""
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "branch": branch, "split": split, "same": warp.same, "load": memory.load,
-        "store": memory.store, "load_local": memory.load_local, "store_local": memory.store_local,
+        "store": memory.store, "load_local": memory.load_local,
+        "local_index": memory.local_index, "store_local": memory.store_local,
         "add_low_half": tensor_core.add_low_half,
     }  # fmt: skip
-    for name in ("truncdiv", "truncmod", "minimum", "maximum", "select", "cast", "reinterpret"):
+    for name in (
+        "truncdiv", "truncmod", "floordiv", "floormod", "shift_left", "shift_right", "minimum", "maximum", "select",
+        "cast", "reinterpret", "unsigned64",
+    ):  # fmt: skip
         names[name] = getattr(operators, name)
     for key, name in constants.items():
         names[name] = _constant_value(key)
@@ -72,6 +103,8 @@ def namespace(constants: dict[Any, str]) -> dict[str, Any]:
 
 
 def _constant_value(key: Any) -> Any:
+    if isinstance(key, tuple) and key and key[0] in ("place", "name"):
+        return key[1]
     if isinstance(key, tuple) and key and key[0] == "dtype":
         return operators.numpy_dtype(key[1])
     if isinstance(key, tuple) and key and key[0] == "float":

@@ -24,11 +24,25 @@ def immediate_post_dominators(successors: dict[int, list[int]]) -> dict[int, int
             if new != after[block]:
                 after[block], changed = new, True
     result = {}
+    endless = set(successors) - _reaching_exit(successors)
     for block in successors:
+        if block in endless:
+            result[block] = EXIT
+            continue
         candidates = after[block] - {block}
         # The nearest one is post-dominated by all the others.
         result[block] = next((c for c in candidates if candidates <= after[c]), EXIT)
     return result
+
+
+def _reaching_exit(successors: dict[int, list[int]]) -> set[int]:
+    reaching = {EXIT}
+    grown = True
+    while grown:
+        found = {b for b, after in successors.items() if reaching.intersection(after)}
+        grown = not found <= reaching
+        reaching |= found
+    return reaching
 
 
 def live_in(

@@ -16,11 +16,15 @@ class UnsupportedInstruction(BadInput):
 
 
 class Deadlock(RuntimeError):
-    """Nothing can run: the text lists every blocked group of threads and what it waits for; `site` is the first one's."""
+    """Nothing can run. `finding` lists every blocked group of threads and what it waits for."""
 
-    def __init__(self, text: str, site: Any = None) -> None:
-        super().__init__(text)
-        self.site = site
+    def __init__(self, finding: Any) -> None:
+        super().__init__(finding)
+        self.finding = finding
+
+    def __str__(self) -> str:
+        details = getattr(self.finding, "details", ())
+        return "\n  ".join([str(self.finding), *details])
 
 
 class SimulatorFault(RuntimeError):

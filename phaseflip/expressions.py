@@ -14,6 +14,7 @@ from .instructions import Decoded, decode, dtype_size
 from .ir_queries import observable
 from .machine.memory import LOCAL_BASE
 from .operators import is_float
+from .storage import Layout
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -21,22 +22,14 @@ _INFIX = {
     "and": "&", "or": "|",
 }  # fmt: skip
 _WRAPS = {"add", "sub", "mul", "shl"}
+_PARTIAL = {
+    "shl": "shift_left",
+    "shr": "shift_right",
+    "floordiv": "floordiv",
+    "floormod": "floormod",
+}
+"""Operators that Python refuses for some right sides: called, unless that side is a positive constant."""
 _CALLED = {"min": "minimum", "max": "maximum", "div": "truncdiv", "mod": "truncmod"}
-
-
-class Layout:
-    """Where things live: register slots, offsets in a thread's frame and in shared memory (all in bytes)."""
-
-    def __init__(self) -> None:
-        self.slots: dict[Any, int] = {}
-        self.mutable: set[int] = set()
-        self.frame: dict[ir.Buffer, int] = {}
-        self.shared: dict[ir.Buffer, int] = {}
-        self.scalars: set[ir.Buffer] = set()
-
-    def slot(self, key: Any) -> int:
-        """The slot of a variable, or of (buffer, index) for an element of a local buffer kept in registers."""
-        return self.slots.setdefault(key, len(self.slots))
 
 
 class Emitter(Protocol):
@@ -48,6 +41,8 @@ class Emitter(Protocol):
     def use(self, slot: int) -> str: ...
     def define(self, slot: int, text: str) -> str: ...
     def constant(self, value: Any) -> str: ...
+    def counted(self, mnemonic: str, site: ir.Site) -> str: ...
+    def place(self, mnemonic: str, site: ir.Site) -> str: ...
     def shared_base(self) -> str: ...
     def branch_value(self, select: ir.Select) -> str: ...
     def instruction(self, decoded: Decoded, site: ir.Site, wants_value: bool) -> str: ...
@@ -62,6 +57,13 @@ class ExpressionWriter:
 
     def text(self, e: Any) -> str:
         """Source text of the value of an expression."""
+        text = self.plain_text(e)
+        if isinstance(e, (ir.Var, ir.Load, ir.Select)) and e.dtype == "uint64":
+            return f"unsigned64({text})"
+        return text
+
+    def plain_text(self, e: Any) -> str:
+        """The same, but for the carrier of 64-bit unsigned values."""
         if isinstance(e, ir.Const):
             return repr(e.value) if not is_float(e.dtype) else self.float_constant(e)
         if isinstance(e, ir.Var):
@@ -106,7 +108,13 @@ class ExpressionWriter:
         a, b = self.text(e.a), self.text(e.b)
         if e.op in _CALLED and not (e.op == "div" and is_float(e.dtype)):
             return f"{_CALLED[e.op]}({a}, {b})"
-        text = f"({a} {'/' if e.op == 'div' else _INFIX[e.op]} {b})"
+        if e.op in _PARTIAL and not (isinstance(e.b, ir.Const) and e.b.value > 0):
+            text = f"{_PARTIAL[e.op]}({a}, {b})"
+        else:
+            text = f"({a} {'/' if e.op == 'div' else _INFIX[e.op]} {b})"
+        if e.op == "shl" and e.dtype in ("int8", "int16", "int32"):
+            top = 1 << (int(e.dtype[3:]) - 1)
+            return f"((({text} & {2 * top - 1}) ^ {top}) - {top})"
         return self.wrap(text, e.dtype) if e.op in _WRAPS else text
 
     @staticmethod
@@ -149,10 +157,13 @@ class ExpressionWriter:
         slot = self.out.layout.slot(object())
         if root.scope == "local":
             return self.out.define(
-                slot, f"load_local(g, {dtype}, {self.local_index(e.buffer, e.index)})"
+                slot,
+                f"load_local(g, {self.out.place('ld.local', self.site)}, {dtype}, "
+                f"{self.local_index(e.buffer, e.index)})",
             )
         where = self.address(e.buffer, e.index)
-        return self.out.define(slot, f"load(g, {self.out.constant(self.site)}, {where}, {dtype})")
+        place = self.out.counted(f"ld.{_space(root)}", self.site)
+        return self.out.define(slot, f"load(g, {place}, {where}, {dtype})")
 
     def store(self, s: ir.Store) -> None:
         value_dtype = getattr(s.value, "dtype", s.buffer.dtype)
@@ -175,7 +186,8 @@ class ExpressionWriter:
             )
             return
         where = self.address(s.buffer, s.index)
-        self.out.line(f"store(g, {self.out.constant(s.site)}, {where}, {dtype}, {value})")
+        place = self.out.counted(f"st.{_space(s.buffer.root)}", s.site)
+        self.out.line(f"store(g, {place}, {where}, {dtype}, {value})")
 
     def scalar_slot(self, buffer: ir.Buffer, index: ir.Expr) -> int | None:
         """The register slot of an element of a local buffer that is only ever indexed by constants."""
@@ -185,9 +197,14 @@ class ExpressionWriter:
         return self.out.layout.slot((buffer.root, index.value))
 
     def local_index(self, buffer: ir.Buffer, index: ir.Expr) -> str:
-        return _sum(
-            self.out.layout.frame[buffer.root] // dtype_size(buffer.dtype), self.text(index)
-        )
+        """Index in the thread's frame, in elements; checked where it is not a constant."""
+        first = self.out.layout.frame[buffer.root] // dtype_size(buffer.dtype)
+        text = self.text(index)
+        if isinstance(index, ir.Const) and 0 <= index.value < (buffer.elements or 0):
+            return repr(first + index.value)
+        name = self.out.constant(("name", buffer.name))
+        where = self.out.place("ld.local", self.site)
+        return f"local_index(g, {where}, {name}, {first}, {buffer.elements}, {text})"
 
     def address(self, buffer: ir.Buffer, index: ir.Expr) -> str:
         """Source text of the generic address of buffer[index]."""
@@ -231,6 +248,10 @@ class ExpressionWriter:
         except UnsupportedInstruction as error:
             prefix = "" if str(error).startswith(str(call.site)) else f"{call.site}: "
             raise UnsupportedInstruction(f"{prefix}{error}") from None
+
+
+def _space(buffer: ir.Buffer) -> str:
+    return "shared" if buffer.scope.startswith("shared") else "global"
 
 
 def _sum(base: int, offset: str) -> str:

@@ -96,7 +96,9 @@ class _Interpreter:
                 self.values[s.var] = self.value(s.value)
             elif isinstance(s, ir.Assert):
                 if not self.value(s.condition):
-                    raise BadInput(f"{s.kind} from TVM's argument check: {s.message}")
+                    raise BadInput(
+                        f"{s.kind} from TVM's argument check: {' '.join(s.message.split())}"
+                    )
             elif isinstance(s, ir.If):
                 self.block(s.then if self.value(s.condition) else s.orelse)
             elif isinstance(s, ir.Evaluate):

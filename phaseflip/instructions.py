@@ -67,13 +67,13 @@ def decode(call: ir.Call) -> Decoded:
                 f"{call.site}: the simulator does not know the CUDA helper {name}; "
                 "use an intrinsic of CONTRIBUTING.md's list or add its meaning"
             )
-        return decoder(call.args[1:-1])  # the last one is the source text
+        return _decoded(decoder, call, call.args[1:-1])  # the last one is the source text
     if decoder is None:
         raise UnsupportedInstruction(
             f"{call.site}: the simulator does not know the instruction {call.name.removeprefix('tirx.')}; "
             "CONTRIBUTING.md says how to add it"
         )
-    decoded = decoder(call.args)
+    decoded = _decoded(decoder, call, call.args)
     if decoded.mnemonic not in REGISTRY:
         raise UnsupportedInstruction(
             f"{call.site}: the simulator does not know the instruction {decoded.mnemonic} ({call.name}); "
@@ -83,6 +83,19 @@ def decode(call: ir.Call) -> Decoded:
 
 
 Decoder = Callable[[list[Any]], Decoded]
+
+
+def _decoded(decoder: Decoder, call: ir.Call, args: list[Any]) -> Decoded:
+    """The decoder's result; its refusal, and arguments that it was not written for, name the line."""
+    try:
+        return decoder(args)
+    except UnsupportedInstruction as error:
+        raise UnsupportedInstruction(f"{call.site}: {error}") from None
+    except (KeyError, IndexError, ValueError) as error:
+        name = call.name.removeprefix("tirx.")
+        raise UnsupportedInstruction(
+            f"{call.site}: the simulator does not know this form of {name} ({len(args)} arguments)"
+        ) from error
 
 
 def _text(e: Any) -> str:
@@ -120,9 +133,13 @@ def _vector_bytes(vec: str, ptx_type: str) -> int:
 
 
 def _ld(args: list[Any]) -> Decoded:
-    """Vector form [dst, addr, policy, type, weak, space, cop, vec, ptx_type, ...]; scalar form has no dst."""
-    to_register = not isinstance(args[2], ir.Const) or args[2].dtype != "str"
-    shifted = args[1:] if to_register else args
+    """[(dst,) addr, policy, type, weak, space, cop, vec, ptx_type, has_policy, number of dst, l1, l2, prefetch]."""
+    to_register = _number(args[-4])
+    if to_register > 1:
+        raise UnsupportedInstruction(
+            "ptx.ld into scattered registers is not simulated; pass dst= the first of neighbouring ones"
+        )
+    shifted = args[to_register:]
     space, vec, ptx_type = _text(shifted[4]), _text(shifted[6]), _text(shifted[7])
     nbytes = _vector_bytes(vec, ptx_type)
     mnemonic = f"ld.{space.split('::')[0]}"
@@ -180,11 +197,15 @@ def _commit(args: list[Any]) -> Decoded:
     )
 
 
-def _tmem_ld(args: list[Any]) -> Decoded:
-    """[taddr, row, column, shape, num, pack, *registers]; the registers are written: their addresses are taken."""
+def _tmem_transfer(mnemonic: str) -> Decoder:
+    """[taddr, row, column, shape, num, pack, *registers]; the addresses of the registers are taken."""
+    return lambda args: _tmem_registers(mnemonic, args)
+
+
+def _tmem_registers(mnemonic: str, args: list[Any]) -> Decoded:
     registers = [ir.Address(r.buffer, r.index) for r in args[6:]]
     return Decoded(
-        "tcgen05.ld",
+        mnemonic,
         {
             "taddr": args[0], "row": args[1], "column": args[2], "shape": _text(args[3]), "num": _number(args[4]),
             "pack": bool(_number(args[5])), "registers": registers,
@@ -220,6 +241,16 @@ def dtype_size(dtype: str) -> int:
     return int(digits) // 8 * lanes
 
 
+def _mbarrier_arrive(args: list[Any]) -> Decoded:
+    """[mbar, (count), (remote), (pred), sem, scope, space, has_count, has_remote, has_pred]."""
+    has_count, has_remote, has_pred = (_number(a) for a in args[-3:])
+    if has_remote or has_pred or _text(args[-6]) == "relaxed":
+        raise UnsupportedInstruction(
+            "mbarrier.arrive on another CTA, relaxed or with a predicate is not simulated"
+        )
+    return Decoded("mbarrier.arrive", {"mbar": args[0], "count": args[1] if has_count else 1})
+
+
 def _fence_proxy_async(args: list[Any]) -> Decoded:
     return Decoded("fence.proxy.async", {"space": _text(args[0])})
 
@@ -236,6 +267,13 @@ DECODE_0_26: dict[str, Decoder] = {
         "bar.sync", {"barrier": args[0], "count": 128}
     ),
     "tirx.ptx.bar_sync": _operands("bar.sync", "barrier", "count"),
+    "tirx.ptx.barrier_sync": _operands("barrier.sync", "barrier", "count"),
+    "tirx.ptx.bar_arrive": _operands("bar.arrive", "barrier", "count"),
+    "tirx.cuda.thread_fence": _constant("fence", sem="sc", scope="gpu"),
+    "tirx.ptx.fence": lambda args: Decoded(
+        "fence", {"sem": _text(args[0]), "scope": _text(args[1])}
+    ),
+    "tirx.ptx.mbarrier_arrive": _mbarrier_arrive,
     "tirx.ptx.elect_sync": _operands("elect.sync"),
     "tirx.ptx.fence_mbarrier_init": _operands("fence.mbarrier_init"),
     "tirx.ptx.fence_proxy_async": _fence_proxy_async,
@@ -251,8 +289,10 @@ DECODE_0_26: dict[str, Decoder] = {
     ),
     "tirx.ptx.tcgen05_mma": _mma,
     "tirx.ptx.tcgen05_commit": _commit,
-    "tirx.ptx.tcgen05_ld": _tmem_ld,
+    "tirx.ptx.tcgen05_ld": _tmem_transfer("tcgen05.ld"),
+    "tirx.ptx.tcgen05_st": _tmem_transfer("tcgen05.st"),
     "tirx.ptx.tcgen05_wait_ld": _operands("tcgen05.wait::ld"),
+    "tirx.ptx.tcgen05_wait_st": _operands("tcgen05.wait::st"),
     "tirx.ptx.tcgen05_fence_before_thread_sync": _operands("tcgen05.fence::before_thread_sync"),
     "tirx.ptx.tcgen05_fence_after_thread_sync": _operands("tcgen05.fence::after_thread_sync"),
 }

@@ -82,12 +82,17 @@ def plain(body: list[ir.Stmt]) -> bool:
     for s in body:
         if isinstance(s, (ir.If, ir.While, ir.Jump)):
             return False
-        if isinstance(s, ir.For) and not (isinstance(s.extent, ir.Const) and plain(s.body)):
+        if isinstance(s, ir.For) and not (constant_range(s) and plain(s.body)):
             return False
         for e in roots(s):
             if waits(e) or _branches(e):
                 return False
     return True
+
+
+def constant_range(s: ir.For) -> bool:
+    """Whether all lanes run the same iterations, known at translation."""
+    return all(isinstance(e, ir.Const) for e in (s.start, s.extent, s.step))
 
 
 def _branches(e: Any) -> bool:

@@ -25,7 +25,7 @@ class LoweredKernel:
     """A kernel after all of TVM's passes.
 
     `parameters` are (name, dtype, shape) of the buffer arguments; `device` the device function; `host` the plan of its
-    launch; `seconds` what lowering took.
+    launch; `seconds` what lowering took; `function` the PrimFunc itself.
     """
 
     parameters: list[tuple[str, str, tuple[int, ...]]]
@@ -33,7 +33,7 @@ class LoweredKernel:
     host: HostPlan
     arch: str
     seconds: float
-    modules: dict[Any, Any] = field(repr=False)
+    function: Any = field(repr=False)
 
     @cached_property
     def program(self) -> Any:
@@ -43,9 +43,12 @@ class LoweredKernel:
         return translate(self.device)
 
     def cuda_source(self) -> str:
-        """The CUDA C++ text that TVM generates for the device function."""
+        """The CUDA C++ text that TVM generates for the device function.
+
+        Lowers again, without the line marks: they move the places where TVM names common subexpressions.
+        """
         parts = []
-        for target, module in self.modules.items():
+        for target, module in _run_passes(self.function, self.arch)[1].items():
             build = tvm.get_global_func("target.build." + target.kind.name)
             parts.append(str(build(module, target).inspect_source()))
         return "\n".join(parts)
@@ -80,7 +83,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
         tir.read_function(hosts[0]), [name for name, _, _ in parameters], device_function
     )
     return LoweredKernel(
-        parameters, device_function, plan, arch, time.perf_counter() - started, device
+        parameters, device_function, plan, arch, time.perf_counter() - started, func
     )
 
 

@@ -11,7 +11,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-_SPECIAL = {
+from .errors import UnsupportedInstruction
+
+_PLAIN = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+)  # fmt: skip
+_DTYPES = {name: np.dtype(name) for name in _PLAIN} | {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
     "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
@@ -21,7 +26,10 @@ _SPECIAL = {
 
 def numpy_dtype(dtype: str) -> np.dtype:
     """The NumPy dtype of one element of the IR's `dtype`."""
-    return _SPECIAL.get(dtype) or np.dtype(dtype)
+    found = _DTYPES.get(dtype)
+    if found is None:
+        raise UnsupportedInstruction(f"values of type {dtype} are not simulated")
+    return found
 
 
 def is_float(dtype: str) -> bool:
@@ -30,33 +38,68 @@ def is_float(dtype: str) -> bool:
 
 
 def truncdiv(a: Any, b: Any) -> Any:
-    """C division of integers: the quotient rounded towards zero."""
-    q = abs(a) // abs(b)
-    if q.__class__ is int:
+    """C division of integers: the quotient rounded towards zero (0 where PTX leaves it open, for a divisor of 0)."""
+    if a.__class__ is int and b.__class__ is int:
+        q = abs(a) // abs(b) if b else 0
         return q if (a < 0) == (b < 0) else -q
+    q = abs(a) // abs(b)
     return np.where((np.asarray(a) < 0) == (np.asarray(b) < 0), q, -q)
 
 
 def truncmod(a: Any, b: Any) -> Any:
-    """C remainder of integers: the sign of the dividend."""
-    m = abs(a) % abs(b)
-    if m.__class__ is int:
+    """C remainder of integers: the sign of the dividend (0 for a divisor of 0, where PTX leaves it open)."""
+    if a.__class__ is int and b.__class__ is int:
+        m = abs(a) % abs(b) if b else 0
         return m if a >= 0 else -m
+    m = abs(a) % abs(b)
     return np.where(np.asarray(a) >= 0, m, -m)
 
 
+def floordiv(a: Any, b: Any) -> Any:
+    """The quotient of integers rounded down (0 for a divisor of 0)."""
+    if a.__class__ is int and b.__class__ is int:
+        return a // b if b else 0
+    return a // b
+
+
+def floormod(a: Any, b: Any) -> Any:
+    """The remainder of integers with the sign of the divisor (0 for a divisor of 0)."""
+    if a.__class__ is int and b.__class__ is int:
+        return a % b if b else 0
+    return a % b
+
+
+def shift_left(a: Any, n: Any) -> Any:
+    """a << n for a shift that may be out of range: PTX shl clamps it to the width, so nothing is left."""
+    amount = np.asarray(n)
+    legal = (amount >= 0) & (amount < 64)
+    shifted = np.where(legal, np.asarray(a) << np.where(legal, amount, 0).astype(_of(a)), 0)
+    return shifted if shifted.ndim else shifted.item()
+
+
+def shift_right(a: Any, n: Any) -> Any:
+    """a >> n for a shift that may be out of range: PTX shr clamps it to the width, so the sign is left."""
+    clamped = np.where((np.asarray(n) >= 0) & (np.asarray(n) < 64), n, 63)
+    shifted = np.asarray(a) >> clamped.astype(_of(a))
+    return shifted if shifted.ndim else shifted.item()
+
+
+def _of(a: Any) -> np.dtype:
+    return np.asarray(a).dtype
+
+
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two values."""
+    """The smaller of two values; of a NaN and a number the number, as CUDA's fminf and PTX min have it."""
     if a.__class__ is int and b.__class__ is int:
         return a if a < b else b
-    return np.minimum(a, b)
+    return np.fmin(a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of two values."""
+    """The larger of two values; of a NaN and a number the number, as CUDA's fmaxf and PTX max have it."""
     if a.__class__ is int and b.__class__ is int:
         return a if a > b else b
-    return np.maximum(a, b)
+    return np.fmax(a, b)
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:
@@ -69,7 +112,8 @@ def select(condition: Any, a: Any, b: Any) -> Any:
 def cast(value: Any, dtype: np.dtype, bits: int, kind: str) -> Any:
     """Convert to a dtype: `kind` is "f" float, "i" signed, "u" unsigned or "b" bool, of `bits` bits.
 
-    Floats round to nearest even; a float becomes an integer by truncation; integers wrap.
+    Floats round to nearest even; a float becomes an integer by truncation, clamped to the type's range (NaN becomes 0),
+    as PTX cvt.rzi has it; integers wrap.
     """
     if kind == "f":
         return np.asarray(value).astype(dtype)[()]
@@ -77,17 +121,36 @@ def cast(value: Any, dtype: np.dtype, bits: int, kind: str) -> Any:
         return value != 0
     if value.__class__ is np.ndarray or isinstance(value, np.generic):
         if value.dtype.kind not in "iub":
-            value = np.trunc(value.astype(np.float64)).astype(np.int64)
-        if bits == 64:
+            value = _truncated(value, dtype)
+        if value.__class__ is not np.ndarray:
+            value = value.item()
+        elif bits == 64:
             return value.astype(dtype)
-        value = value.astype(np.int64)
-    elif value.__class__ is float:
-        value = int(value)
+        else:
+            value = value.astype(np.int64)
     wrapped = value & ((1 << bits) - 1)
     if kind == "i":
         top = 1 << (bits - 1)
         wrapped = (wrapped ^ top) - top
     return wrapped
+
+
+def _truncated(value: Any, dtype: np.dtype) -> Any:
+    limits = np.iinfo(dtype)
+    whole = np.trunc(value.astype(np.float64))
+    # Only the upper limit of a 64-bit type is no float64: what reaches it is set apart.
+    result = np.where(
+        np.isnan(whole) | (whole >= limits.max) | (whole <= limits.min), 0, whole
+    ).astype(dtype)
+    result = np.where(whole >= limits.max, dtype.type(limits.max), result)
+    return np.where(whole <= limits.min, dtype.type(limits.min), result)[()]
+
+
+def unsigned64(value: Any) -> Any:
+    """A 64-bit unsigned value that may have been carried as a signed array, when the lanes' scalars were put together."""
+    if value.__class__ is np.ndarray and value.dtype.kind == "i":
+        return value.astype(np.uint64)
+    return value
 
 
 def reinterpret(value: Any, source: np.dtype, target: np.dtype) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .device_ir import Site
+from .finding import Place
 
 DYNAMIC_SHARED_BASE = 1024
 """Byte offset of dynamic shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
@@ -23,8 +23,9 @@ class Program:
     """Executable form of one device function; holds no state of any run.
 
     `blocks[i](group)` runs block i; `live_in[i]` are the register slots that it or a later block reads first,
-    `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the (mnemonic, site) of every
-    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory.
+    `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every
+    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory;
+    `arrivals` (position in `instructions`, name of the barrier) of all that arrive on an mbarrier.
     """
 
     name: str
@@ -37,9 +38,10 @@ class Program:
     param_slots: list[int]
     frame_bytes: int
     static_shared_bytes: int
-    instructions: list[tuple[str, Site]]
+    instructions: list[Place]
     extents: dict[str, int]
     shared_names: list[tuple[int, str]] = field(default_factory=list)
+    arrivals: list[tuple[int, str]] = field(default_factory=list)
 
     def shared_name(self, offset: int) -> str:
         """The buffer at a byte offset of the CTA's shared window, as far as the kernel's addresses tell."""

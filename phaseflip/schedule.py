@@ -18,11 +18,13 @@ NAMES = ("in-order", "eager", "lazy", "random:SEED")
 
 
 class Schedule(Protocol):
-    """A policy. `by_warp`: each warp is a group of its own; `eager`: asynchronous work lands when issued."""
+    """A policy. `by_warp`: each warp is a group of its own; `eager`: asynchronous work lands when issued; `lazy`: only
+    when no thread can run."""
 
     name: str
     by_warp: bool
     eager: bool
+    lazy: bool
 
     def pick(self, groups: int, landings: int) -> int:
         """Choose among `groups` runnable groups (0 ...) and `landings` operations that may land (groups ...).
@@ -38,6 +40,7 @@ class InOrder:
     name: str = "in-order"
     by_warp: bool = False
     eager: bool = False
+    lazy: bool = False
 
     def pick(self, groups: int, landings: int) -> int:
         """The oldest landing if there is one."""
@@ -57,6 +60,7 @@ class Lazy(InOrder):
     """Run threads while any can run."""
 
     name: str = "lazy"
+    lazy: bool = True
 
     def pick(self, groups: int, landings: int) -> int:
         """The first group if there is one."""
@@ -68,6 +72,7 @@ class Random:
 
     by_warp = True
     eager = False
+    lazy = False
 
     def __init__(self, seed: int) -> None:
         self.name = f"random:{seed}"
@@ -84,7 +89,7 @@ def parse_schedule(text: str) -> Schedule:
     if text in simple:
         return simple[text]()
     kind, _, seed = text.partition(":")
-    if kind == "random" and seed.isdigit():
+    if kind == "random" and seed.isascii() and seed.isdigit():
         return Random(int(seed))
     raise BadInput(
         f"unknown schedule {text!r}; the schedules are {', '.join(NAMES)} (for example random:7)"

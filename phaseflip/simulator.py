@@ -17,16 +17,18 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .arrays import checked_arrays, copy_back
-from .control_flow import EXIT
 from .errors import BadInput, Deadlock, KernelFault
-from .finding import Finding
+from .finding import Finding, Findings
 from .host import Launch
-from .machine.cta import CTA, Cluster, land
-from .machine.divergence import PARTED
-from .machine.memory import GLOBAL_SHIFT, Memory
+from .machine.cta import CTA, Cluster
+from .machine.memory import Memory, global_base
 from .machine.warp import WARP, Group
-from .program import DYNAMIC_SHARED_BASE, Program
+from .program import DYNAMIC_SHARED_BASE
+from .race_detector import Launch as RaceLaunch
+from .race_detector import RaceDetector
 from .schedule import Schedule, parse_schedule
+from .shadow_memory import Shadow
+from .stepper import Stepper
 
 MAX_SHARED_BYTES = 227 * 1024
 MAX_THREADS = 1024
@@ -55,6 +57,7 @@ def simulate(
     schedule: str = "in-order",
     checks: str = "all",
     progress: Progress | None = None,
+    profile: str = "ptx",
 ) -> Run:
     """Run a kernel on the CPU.
 
@@ -69,23 +72,22 @@ def simulate(
     policy = parse_schedule(schedule)
     arrays = checked_arrays(lowered.parameters, inputs)
     started = time.perf_counter()
-    program: Program = lowered.program
+    lowered.program  # noqa: B018 - translates on first use, which is timed
     translated = time.perf_counter()
     launch = lowered.host.launch(arrays)
     memories = _global_memories(lowered.parameters, arrays)
-    machine = _Machine(program, launch, memories, policy)
+    findings = Findings(checks, profile)
+    machine = _Machine(lowered, launch, memories, policy, findings)
     # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
-    findings = []
     with np.errstate(all="ignore"), _blas().limit(limits=1):
         try:
             machine.run(progress)
         except KernelFault as fault:
-            message = fault.detail + (f" ({fault.agent})" if fault.agent else "")
-            findings.append(Finding(fault.code, message, "error", fault.site.file, fault.site.line))
-        except Deadlock as deadlock:
-            findings.append(
-                Finding("deadlock", str(deadlock), "error", deadlock.site.file, deadlock.site.line)
+            findings.add(
+                Finding(fault.code, fault.detail, place=fault.site, what=fault.agent), always=True
             )
+        except Deadlock as deadlock:
+            findings.add(deadlock.finding, always=True)
     outputs = {
         name: memory.data[: memory.size].view(array.dtype).reshape(array.shape)
         for (name, _, _), memory, array in zip(lowered.parameters, memories, arrays, strict=True)
@@ -95,7 +97,7 @@ def simulate(
         "translate": translated - started,
         "simulate": time.perf_counter() - translated,
     }
-    return Run(outputs, findings, machine.counters(), seconds, policy.name)
+    return Run(outputs, findings.all(), machine.counters(), seconds, policy.name)
 
 
 @functools.cache
@@ -113,7 +115,7 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order") -> None:
     for finding in run.findings:
         if finding.severity == "error":
             raise (
-                Deadlock(finding.message)
+                Deadlock(finding)
                 if finding.code == "deadlock"
                 else KernelFault(finding.code, str(finding))
             )
@@ -125,19 +127,32 @@ def _global_memories(
 ) -> list[Memory]:
     memories = []
     for i, ((name, _, _), array) in enumerate(zip(parameters, arrays, strict=True)):
-        memory = Memory(name, "global buffer", (i + 1) << GLOBAL_SHIFT, array.nbytes)
+        memory = Memory("global", _always(name), global_base(i), array.nbytes)
+        memory.shadow = Shadow(array.nbytes, initialised=True)
         memory.data[: array.nbytes] = array.reshape(-1).view(np.uint8)
         memories.append(memory)
     return memories
+
+
+def _always(name: str) -> Callable[[int], str]:
+    return lambda offset: name
 
 
 class _Machine:
     """One launch: geometry, registers that every thread starts with, and the loop over clusters."""
 
     def __init__(
-        self, program: Program, launch: Launch, memories: list[Memory], schedule: Schedule
+        self,
+        lowered: Any,
+        launch: Launch,
+        memories: list[Memory],
+        schedule: Schedule,
+        findings: Findings,
     ) -> None:
-        self.program, self.memories, self.schedule = program, memories, schedule
+        program = self.program = lowered.program
+        self.memories, self.schedule, self.findings = memories, schedule, findings
+        self.names = [name for name, _, _ in lowered.parameters]
+        self.race_checks = RaceLaunch(findings) if findings.wants_races else None
         extents = program.extents | launch.extents
         self.grid = [extents.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
         self.block = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
@@ -171,7 +186,7 @@ class _Machine:
     def argument(self, value: Any) -> Any:
         """A kernel argument: the address of a buffer for a pointer, else the number."""
         if isinstance(value, str):
-            return next(m.base for m in self.memories if m.name == value)
+            return self.memories[self.names.index(value)].base
         return value
 
     def run(self, progress: Progress | None) -> None:
@@ -185,17 +200,35 @@ class _Machine:
 
     def run_cluster(self, index: int, block_index: dict[str, int]) -> None:
         """One cluster from launch to exit."""
-        program = self.program
+        detector = (
+            None if self.race_checks is None else RaceDetector(self.race_checks, self.threads)
+        )
         cluster = Cluster(
-            program, self.memories, self.counts, self.bytes, self.operand_cache, self.schedule.eager
+            self.program,
+            self.memories,
+            self.counts,
+            self.bytes,
+            self.operand_cache,
+            self.schedule.eager,
+            self.threads,
+            self.findings,
+            detector,
         )
         cta = CTA(cluster, 0, index, self.threads, self.shared_bytes)
         cluster.ctas.append(cta)
         step = WARP if self.schedule.by_warp else self.threads
         for first in range(0, self.threads, step):
             lanes = np.arange(first, min(first + step, self.threads), dtype=np.int64)
-            cluster.groups.append(Group(cta, lanes, self.registers(lanes, block_index), 0))
-        _Scheduler(cluster, self.schedule).run()
+            group = Group(cta, lanes, self.registers(lanes, block_index), 0)
+            if detector is not None:
+                group.knowledge = detector.start(lanes)
+            cluster.groups.append(group)
+        try:
+            Stepper(cluster, self.schedule).run()
+            cta.tmem.check_freed(cta)
+        finally:
+            if detector is not None:
+                detector.finish()
 
     def registers(self, lanes: np.ndarray, block_index: dict[str, int]) -> list[Any]:
         """Initial registers of a group: thread and block indices, kernel arguments."""
@@ -216,8 +249,8 @@ class _Machine:
     def counters(self) -> dict[str, int]:
         """Instructions executed (by warp) under their mnemonics, bytes moved by path, waits by warp."""
         executed: Counter[str] = Counter()
-        for (mnemonic, _), count in zip(self.program.instructions, self.counts, strict=True):
-            executed[mnemonic] += count
+        for place, count in zip(self.program.instructions, self.counts, strict=True):
+            executed[place.mnemonic] += count
         result = {m: n for m, n in sorted(executed.items()) if n}
         for path in (
             "global_loaded",
@@ -229,102 +262,3 @@ class _Machine:
             result[f"bytes_{path}"] = self.bytes[path]
         result["barrier_waits"] = self.bytes["waits"]
         return result
-
-
-class _Scheduler:
-    """The loop over steps of one cluster."""
-
-    def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
-        self.cluster, self.schedule = cluster, schedule
-        self.single_blocks = schedule.by_warp
-
-    def run(self) -> None:
-        """Until every thread has exited and nothing is in flight."""
-        cluster = self.cluster
-        while True:
-            runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
-            pipes = [p for p in cluster.pipes.values() if p]
-            if runnable or pipes:
-                choice = self.schedule.pick(len(runnable), len(pipes))
-                if choice < len(runnable):
-                    self.step(runnable[choice])
-                else:
-                    land(pipes[choice - len(runnable)].popleft())
-            elif not self.release_a_join():
-                if not cluster.groups:
-                    return
-                raise Deadlock(describe_deadlock(cluster.groups), cluster.groups[0].wait_site)
-
-    def step(self, g: Group) -> None:
-        """Run a group until it waits, parts, meets others or exits; by single blocks where the schedule interleaves."""
-        if g.wait is not None:
-            wait, g.wait = g.wait, None
-            wait.finish(g)
-        blocks = self.cluster.program.blocks
-        while True:
-            result = blocks[g.pc](g)
-            if result.__class__ is int:
-                g.pc = result
-                if result == EXIT:
-                    self.exit(g)
-                    return
-                if g.joins and g.joins[-1].pc == result:
-                    merged = self.meet(g)
-                    if merged is None:
-                        return
-                    g = merged
-                if self.single_blocks:
-                    return
-            elif result is PARTED:
-                return
-            else:
-                g.wait = result
-                if not result.ready():
-                    return
-                g.wait = None
-                result.finish(g)
-
-    def meet(self, g: Group) -> Group | None:
-        """A group at its join: the whole group if it was the last part, through as many joins as end here."""
-        while g.joins and g.joins[-1].pc == g.pc:
-            merged = g.joins[-1].arrive(g)
-            if merged is None:
-                self.cluster.groups.remove(g)
-                self.waiting_joins(g.joins[-1])
-                return None
-            self.cluster.groups_changed(g, [merged])
-            g = merged
-        return g
-
-    def waiting_joins(self, join: Any) -> None:
-        if join not in self.cluster.joins:
-            self.cluster.joins.append(join)
-
-    def release_a_join(self) -> bool:
-        """Nothing can run: let the warps go on that only wait to meet others. False if there are none."""
-        self.cluster.joins = [join for join in self.cluster.joins if join.arrived]
-        for join in self.cluster.joins:
-            freed = join.release()
-            if freed is not None:
-                self.cluster.groups.append(freed)
-                merged = self.meet(freed)
-                return merged is not None or self.release_a_join()
-        return False
-
-    def exit(self, g: Group) -> None:
-        """Threads have returned; barriers that wait for all threads no longer wait for them."""
-        self.cluster.groups.remove(g)
-        g.cta.live_threads -= g.n
-        for barrier in g.cta.barriers:
-            barrier.settle()
-
-
-def describe_deadlock(groups: list[Group]) -> str:
-    """One line a blocked group: who, where, on what, what is missing."""
-    lines = ["deadlock: no thread can run and nothing is in flight"]
-    for g in groups:
-        lines.append(f"  {g} at {g.wait_site} waits: {g.wait.describe() if g.wait else 'nothing'}")
-    return "\n".join(lines)
-
-
-__all__ = ["KernelFault", "Run", "launch", "simulate"]

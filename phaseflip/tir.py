@@ -11,6 +11,12 @@ from tvm.tirx.stmt_functor import StmtMutator
 from . import device_ir as ir
 from .errors import BadInput, UnsupportedInstruction
 
+_JUMPS = {
+    "tirx.break_loop": "break",
+    "tirx.continue_loop": "continue",
+    "tirx.thread_return": "return",
+}
+
 LINE_MARK = "phaseflip.line"
 """Key of the attribute statements that carry a user's source line through TVM's passes (node: file, value: line)."""
 
@@ -93,6 +99,7 @@ _LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"
 class _Reader:
     def __init__(self) -> None:
         self.vars: dict[Any, ir.Var] = {}
+        self.lets: dict[Any, ir.Expr] = {}
         self.buffers: dict[Any, ir.Buffer] = {}
         self.site = ir.Site()
         self.marked = False
@@ -206,9 +213,10 @@ class _Reader:
         out.append(ir.Allocate(self.declare(s.buffer, None), self.site))
 
     def read_DeclBuffer(self, s: Any, out: list[ir.Stmt]) -> None:
-        if (
-            str(s.buffer.scope()) != "tmem"
-        ):  # TMEM is reached by address only; its declaration names a shape
+        if str(s.buffer.scope()) == "tmem":
+            # TMEM is reached by address only. But the CUDA code reads that address, from shared memory, here.
+            out.append(ir.Let(ir.Var(str(s.buffer.name), "uint32"), self.expr(s.data), self.site))
+        else:
             self.declare(s.buffer, s.data)
 
     def read_BufferStore(self, s: Any, out: list[ir.Stmt]) -> None:
@@ -218,7 +226,9 @@ class _Reader:
 
     def read_Evaluate(self, s: Any, out: list[ir.Stmt]) -> None:
         value = self.expr(s.value)
-        if isinstance(value, ir.Call):
+        if isinstance(value, ir.Call) and value.name in _JUMPS:
+            out.append(ir.Jump(_JUMPS[value.name], self.site))
+        elif isinstance(value, ir.Call):
             out.append(ir.Evaluate(value, self.site))
 
     def read_AssertStmt(self, s: Any, out: list[ir.Stmt]) -> None:
@@ -271,7 +281,10 @@ class _Reader:
         if op is not None:
             return ir.Binary(op, self.expr(e.a), self.expr(e.b), _dtype(e.ty))
         if kind == "Var":
-            return self.var(e)
+            return self.lets.get(e) or self.var(e)
+        if kind == "Let":
+            self.lets[e.var] = self.expr(e.value)  # values have no side effects: substituted
+            return self.expr(e.body)
         if kind == "IntImm":
             dtype = _dtype(e.ty)
             return ir.Const(bool(e.value) if dtype == "bool" else int(e.value), dtype)

@@ -10,10 +10,21 @@ from . import vector_loops
 from .blocks import Block, namespace, render
 from .control_flow import EXIT
 from .errors import UnsupportedInstruction
-from .expressions import ExpressionWriter, Layout
-from .instructions import REGISTRY, Decoded, dtype_size
-from .ir_queries import INLINE, collect_indexed, ends_block, plain, roots, shared_uses, walk
-from .program import DYNAMIC_SHARED_BASE, Program
+from .expressions import ExpressionWriter
+from .finding import Place
+from .instructions import REGISTRY, Decoded
+from .ir_queries import (
+    INLINE,
+    constant_range,
+    ends_block,
+    plain,
+    shared_uses,
+)
+from .program import Program
+from .storage import Layout
+
+ARRIVES = {"tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx"}
+"""Instructions that arrive on the barrier at their operand `mbar`."""
 
 
 def translate(function: ir.Function, vectorise: bool = True) -> Program:
@@ -35,13 +46,17 @@ class _Translator:
         self.block = self.new_block()
         self.indent = 1
         self.constants: dict[Any, str] = {}
-        self.instructions: list[tuple[str, ir.Site]] = []
+        self.instructions: list[Place] = []
+        self.arrivals: list[tuple[int, str]] = []
         self.loops: list[tuple[int, int]] = []  # (continue target, break target)
+        self.iterations: list[
+            int
+        ] = []  # slots that hold the iteration numbers of the enclosing loops
         self.loaded_from_global: Any = None
 
     def program(self) -> Program:
         f, layout = self.function, self.layout
-        self.place_buffers()
+        layout.place(f.body)
         axis_slots = {axis: layout.slot(var) for axis, var in f.axes.items()}
         param_slots = [layout.slot(p) for p in f.params]
         self.statements(f.body)
@@ -58,61 +73,13 @@ class _Translator:
             mutable_live_in=[sorted(live[b.number] & layout.mutable) for b in self.blocks],
             axis_slots=axis_slots,
             param_slots=param_slots,
-            frame_bytes=self.frame_bytes,
-            static_shared_bytes=self.static_bytes,
+            frame_bytes=layout.frame_bytes,
+            static_shared_bytes=layout.static_bytes,
             instructions=self.instructions,
             extents=dict(f.extents),
-            shared_names=self.shared_names(),
+            shared_names=layout.shared_names(f.body),
+            arrivals=self.arrivals,
         )
-
-    # -- storage ----------------------------------------------------------------------------------------------------
-    def place_buffers(self) -> None:
-        """Give every local buffer a register slot or an offset in the frame, every shared one an offset."""
-        allocated: list[ir.Buffer] = []
-        indexed: set[ir.Buffer] = (
-            set()
-        )  # those whose elements are not all reached by constant indices
-        for statement in walk(self.function.body):
-            if isinstance(statement, ir.Allocate) and statement.buffer not in allocated:
-                allocated.append(statement.buffer)
-            for e in roots(statement):
-                collect_indexed(e, indexed)
-            if isinstance(statement, ir.Store):
-                collect_indexed(
-                    ir.Load(statement.buffer, statement.index, statement.buffer.dtype), indexed
-                )
-        self.frame_bytes, self.static_bytes = 0, 0
-        for buffer in allocated:
-            size = (buffer.elements or 0) * dtype_size(buffer.dtype)
-            if buffer.scope == "local":
-                if buffer not in indexed:
-                    self.layout.scalars.add(buffer)
-                else:
-                    self.layout.frame[buffer] = self.frame_bytes
-                    self.frame_bytes += -(-size // 64) * 64
-            elif buffer.scope == "shared.dyn":
-                self.layout.shared[buffer] = DYNAMIC_SHARED_BASE
-            elif buffer.scope.startswith("shared"):
-                self.layout.shared[buffer] = DYNAMIC_SHARED_BASE + self.static_bytes
-                self.static_bytes += -(-size // 16) * 16
-            else:
-                raise UnsupportedInstruction(
-                    f"storage scope {buffer.scope} of {buffer.name} is not simulated"
-                )
-        if self.static_bytes:
-            for buffer in self.layout.shared:
-                if buffer.scope == "shared.dyn":
-                    self.layout.shared[buffer] += self.static_bytes
-
-    def shared_names(self) -> list[tuple[int, str]]:
-        """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending."""
-        lowest: dict[str, int] = {}
-        for statement in walk(self.function.body):
-            for e in roots(statement):
-                for buffer, index in shared_uses(e):
-                    offset = self.layout.shared[buffer.root] + index * dtype_size(buffer.dtype)
-                    lowest[buffer.name] = min(offset, lowest.get(buffer.name, offset))
-        return sorted((offset, name) for name, offset in lowest.items())
 
     # -- Emitter ----------------------------------------------------------------------------------------------------
     def line(self, text: str) -> None:
@@ -162,16 +129,18 @@ class _Translator:
                     f"    if {temp}.__class__ is ndarray: return split(g, {temp}, {here.number}, {after.number})"
                 )
                 operands[name] = temp
-        counter = self.counter(decoded.mnemonic, site)
-        self.line(f"g.cta.counts[{counter}] += g.warps")
+        place = self.counted(decoded.mnemonic, site)
+        if decoded.mnemonic in ARRIVES:
+            names = [buffer.name for buffer, _ in shared_uses(decoded.operands["mbar"])]
+            self.arrivals += [(len(self.instructions) - 1, name) for name in names[:1]]
         arguments = ", ".join(f"{name}={text}" for name, text in operands.items())
-        text = f"{self.constant(('instruction', decoded.mnemonic))}(g, {self.constant(site)}, {arguments})"
+        text = f"{self.constant(('instruction', decoded.mnemonic))}(g, {place}, {arguments})"
         self.block.mma |= decoded.mnemonic == "tcgen05.mma"
         if definition.waits:
             self.end_block()
             self.line(f"wait = {text}")
             self.line(f"if wait is None: return {after.number}")
-            self.line(f"g.pc = {after.number}; g.wait_site = {self.constant(site)}; return wait")
+            self.line(f"g.pc = {after.number}; g.wait_site = {place}; return wait")
             self.block.successors.append(after.number)
             self.block = after
             return "None"
@@ -184,10 +153,22 @@ class _Translator:
             self.goto(after)
         return result
 
-    def counter(self, mnemonic: str, site: ir.Site) -> int:
-        """Position of a new instruction in the run's list of counts."""
-        self.instructions.append((mnemonic, site))
-        return len(self.instructions) - 1
+    def counted(self, mnemonic: str, site: ir.Site, times: int = 1) -> str:
+        """As `place`; a run counts the executions, by warp, at the position in the program's list."""
+        name = self.place(mnemonic, site)
+        repeat = f" * {times}" if times > 1 else ""
+        self.line(f"g.cta.counts[{len(self.instructions) - 1}] += g.warps{repeat}")
+        return name
+
+    def place(self, mnemonic: str, site: ir.Site) -> str:
+        """A new instruction or memory access of the program; name of the constant that holds its Place."""
+        for slot in self.iterations:
+            self.use(slot)  # keeps the iteration numbers in the group's registers
+        place = Place(
+            mnemonic, site.file, site.line, len(self.instructions), tuple(self.iterations)
+        )
+        self.instructions.append(place)
+        return self.constant(("place", place, place.order))
 
     def operand(self, value: Any) -> str:
         if isinstance(value, list):
@@ -243,6 +224,13 @@ class _Translator:
         self.line(f"return {taken.number} if condition else {skipped.number}")
         here.successors += [taken.number, skipped.number]
 
+    def loop_branch(self, condition: str, body: Block, after: Block) -> None:
+        """A branch out of a loop. Lanes that leave go through a block of their own, so that they arrive at `after`."""
+        leave = self.new_block()
+        self.branch(condition, body, leave)
+        self.block = leave
+        self.jump_to(after.number)
+
     # -- statements -------------------------------------------------------------------------------------------------
     def statements(self, body: list[ir.Stmt]) -> None:
         for s in body:
@@ -296,13 +284,14 @@ class _Translator:
     def loop(self, s: ir.For) -> None:
         if isinstance(s.extent, ir.Const) and s.extent.value <= 0:
             return
-        start, extent, step = (self.writer.text(e) for e in (s.start, s.extent, s.step))
         slot = self.layout.slot(s.var)
         steps = vector_loops.plan(s, self.layout) if self.vectorise else None
         if steps is not None:
             self.vector_loop(s, steps)
             return
-        if isinstance(s.extent, ir.Const) and isinstance(s.step, ir.Const) and plain(s.body):
+        start = self.writer.text(s.start)
+        if constant_range(s) and plain(s.body):
+            extent, step = self.writer.text(s.extent), self.writer.text(s.step)
             self.line(f"for v{slot} in range({start}, {start} + {extent}, {step}):")
             self.block.defined.add(slot)
             self.indent += 1
@@ -310,20 +299,32 @@ class _Translator:
             self.line("pass")
             self.indent -= 1
             return
-        end = self.define(self.layout.slot(object()), f"{start} + {extent}")
-        end_slot = int(end[1:])
         self.define(slot, start)
+        iteration = self.count_iterations()
         header, body, latch, after = (self.new_block() for _ in range(4))
         self.goto(header)
-        self.branch(f"({self.use(slot)} < {self.use(end_slot)})", body, after)
+        # TVM's CUDA code evaluates start + extent before every iteration, so the body may change it.
+        end = self.writer.text(ir.Binary("add", s.start, s.extent, s.var.dtype))
+        self.loop_branch(f"({self.use(slot)} < {end})", body, after)
         self.block = body
         self.loops.append((latch.number, after.number))
         self.statements(s.body)
         self.loops.pop()
+        self.iterations.pop()
         self.goto(latch)
+        step = self.writer.text(s.step)
         self.define(slot, f"{self.use(slot)} + {step}")
+        self.define(iteration, f"{self.use(iteration)} + 1")
         self.jump_to(header.number)
         self.block = after
+
+    def count_iterations(self) -> int:
+        """Start a slot that counts the iterations of a loop; the latch must raise it."""
+        slot = self.layout.slot(object())
+        self.layout.mutable.add(slot)
+        self.define(slot, "0")
+        self.iterations.append(slot)
+        return slot
 
     def vector_loop(self, s: ir.For, steps: list[vector_loops.Step]) -> None:
         start, extent, step = (
@@ -350,20 +351,23 @@ class _Translator:
         site: ir.Site,
         iterations: int,
     ) -> None:
-        for mnemonic in counted:
-            self.line(f"g.cta.counts[{self.counter(mnemonic, site)}] += g.warps * {iterations}")
-        arguments = ", ".join(f"{key}={self.operand(value)}" for key, value in operands.items())
-        self.line(
-            f"{self.constant(('unrolled', name))}(g, {self.constant(site)}, {iterations}, {arguments})"
-        )
+        places = [self.counted(mnemonic, site, iterations) for mnemonic in counted]
+        operands = {key: self.operand(value) for key, value in operands.items()}
+        arguments = ", ".join(f"{key}={value}" for key, value in operands.items())
+        function = self.constant(("unrolled", name))
+        self.line(f"{function}(g, {places[0]}, {places[-1]}, {iterations}, {arguments})")
 
     def while_loop(self, s: ir.While) -> None:
-        header, body, after = (self.new_block() for _ in range(3))
+        iteration = self.count_iterations()
+        header, body, latch, after = (self.new_block() for _ in range(4))
         self.goto(header)
-        self.branch(self.writer.condition(s.condition), body, after)
+        self.loop_branch(self.writer.condition(s.condition), body, after)
         self.block = body
-        self.loops.append((header.number, after.number))
+        self.loops.append((latch.number, after.number))
         self.statements(s.body)
         self.loops.pop()
+        self.iterations.pop()
+        self.goto(latch)
+        self.define(iteration, f"{self.use(iteration)} + 1")
         self.jump_to(header.number)
         self.block = after

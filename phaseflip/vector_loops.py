@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import device_ir as ir
-from .expressions import Layout
 from .instructions import Decoded, decode
 from .ir_queries import INLINE, children
+from .storage import Layout
 
 ALONE = {"st.global", "cvt.x2"}
 """Instructions that may stand alone: they read registers and write elsewhere."""
@@ -87,7 +87,11 @@ def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
             ):
                 steps.append(Copy(loaded[0], decoded, s.site))
                 loaded = None
-            elif decoded.mnemonic in ALONE and loaded is None:
+            elif (
+                decoded.mnemonic in ALONE
+                and loaded is None
+                and (decoded.mnemonic != "cvt.x2" or _same_registers(decoded, loop, steps))
+            ):
                 steps.append(Single(decoded, s.site))
             else:
                 return None
@@ -96,6 +100,24 @@ def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
     # One kind of move only: two kinds in one loop could depend on each other across iterations.
     complete = loaded is None and sum(not isinstance(step, Arithmetic) for step in steps) == 1
     return steps if complete and moves else None
+
+
+def _same_registers(decoded: Decoded, loop: ir.For, steps: list[Step]) -> bool:
+    """Whether all lanes convert the same registers: the addresses depend on the iteration only."""
+    known: set[Any] = {loop.var}
+    for step in steps:
+        if isinstance(step, Arithmetic) and isinstance(step.statement, ir.Let):
+            if _depends_only_on(known, step.statement.value):
+                known.add(step.statement.var)
+    return all(_depends_only_on(known, decoded.operands[name]) for name in ("dst", "src"))
+
+
+def _depends_only_on(known: set[Any], e: Any) -> bool:
+    if isinstance(e, ir.Var):
+        return e in known
+    if isinstance(e, (ir.Load, ir.Call)):
+        return False
+    return all(_depends_only_on(known, child) for child in children(e))
 
 
 def _arithmetic(e: Any, layout: Layout) -> bool:

@@ -3,6 +3,14 @@
 Importing this package registers every instruction.
 """
 
-from . import barriers, mbarrier, memory, tensor_core, tensor_memory, warp
+from . import barriers, mbarrier, memory, tensor_core, tensor_memory, tensor_transfers, warp
 
-__all__ = ["barriers", "mbarrier", "memory", "tensor_core", "tensor_memory", "warp"]
+__all__ = [
+    "barriers",
+    "mbarrier",
+    "memory",
+    "tensor_core",
+    "tensor_memory",
+    "tensor_transfers",
+    "warp",
+]

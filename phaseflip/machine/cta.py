@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..operators import numpy_dtype
+from ..shadow_memory import Shadow
 from .barriers import BARRIERS, NamedBarrier
 from .mbarrier import Mbarrier
 from .memory import POISON_BYTE, SHARED_BASE, Memory
@@ -17,8 +18,9 @@ from .tensor_core import TensorCore
 from .tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
-    from ..device_ir import Site
+    from ..finding import Finding, Findings, Place
     from ..program import Program
+    from ..race_detector import RaceDetector
     from .warp import Group, Join
 
 
@@ -26,7 +28,7 @@ class AsyncOperation(Protocol):
     """An asynchronous operation: an agent of its own that acts when it lands."""
 
     done: bool
-    site: Site
+    place: Place
 
     @property
     def issuer(self) -> str:
@@ -42,7 +44,7 @@ def land(operation: AsyncOperation) -> None:
         operation.land()
     except KernelFault as fault:
         if fault.site is None:
-            fault.site, fault.agent = operation.site, f"asynchronous, issued by {operation.issuer}"
+            fault.site, fault.agent = operation.place, f"asynchronous, issued by {operation.issuer}"
         raise
 
 
@@ -57,9 +59,13 @@ class CTA:
         self.rank, self.rank_in_grid, self.threads = rank, rank_in_grid, threads
         self.live_threads = threads
         self.shared_base = SHARED_BASE + (rank << 24)
-        self.shared = Memory(
-            "shared memory", "shared memory of CTA", self.shared_base, shared_bytes
-        )
+        self.first_component = rank * threads
+        self.shared = Memory("shared", program.shared_name, self.shared_base, shared_bytes)
+        self.detector = cluster.detector
+        if self.detector is not None:
+            self.shared.shadow = Shadow(shared_bytes, initialised=False)
+        self.loading: dict[int, list[tuple[int, int, Place]]] = {}
+        """Warp -> (first byte, end, place) of register ranges that an unfinished tcgen05.ld will write."""
         self.globals = cluster.globals
         self.frame_bytes = program.frame_bytes
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
@@ -68,7 +74,6 @@ class CTA:
         self.barriers = [NamedBarrier(i, self) for i in range(BARRIERS)]
         self.counts = cluster.counts
         self.bytes = cluster.bytes
-        self.program_cache = cluster.operand_cache
         self.tensor_core = TensorCore(self)
 
     def frame(self, dtype: np.dtype) -> np.ndarray:
@@ -87,6 +92,10 @@ class CTA:
         """Plain words for a shared address: the buffer there, if the program knows it."""
         return self.program.shared_name(address - self.shared_base)
 
+    def report(self, finding: Finding) -> None:
+        """Record a finding."""
+        self.cluster.findings.add(finding)
+
     def groups_changed(self, old: Group | None, new: list[Group]) -> None:
         """A group was replaced by others (a split)."""
         self.cluster.groups_changed(old, new)
@@ -101,11 +110,12 @@ class Cluster:
 
     def __init__(
         self, program: Program, memories: list[Memory], counts: list[int], byte_counts: Counter[str],
-        operand_cache: dict[Any, Any], eager: bool,
+        operand_cache: dict[Any, Any], eager: bool, threads: int, findings: Findings, detector: RaceDetector | None,
     ) -> None:  # fmt: skip
         self.program, self.globals, self.counts, self.bytes = program, memories, counts, byte_counts
         self.operand_cache = operand_cache
-        self.eager = eager
+        self.counts_before = list(counts)
+        self.eager, self.threads, self.findings, self.detector = eager, threads, findings, detector
         self.ctas: list[CTA] = []
         self.groups: list[Group] = []
         self.joins: list[Join] = []

@@ -1,46 +1,100 @@
 """mbarrier: phase, pending arrivals and transaction bytes of a barrier object in shared memory, and waiting on it.
 
+Ordering: an arrival releases what its threads know, a wait that succeeds acquires what was released up to the end of the
+phase it observed. Arrivals are read-modify-writes of one object, so what earlier phases released stays included.
+
 Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: mbarrier".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..control_flow import EXIT
 from ..errors import KernelFault
+from ..finding import Finding
 from ..instructions import instruction
+from ..vector_clock import Clock, join
+from .divergence import Parted, split
+from .warp import Agents
 
 if TYPE_CHECKING:
-    from ..device_ir import Site
+    from ..finding import Place
     from .cta import CTA
     from .warp import Group
 
 MAX_COUNT = (1 << 20) - 1
+NEVER = -2
 
 
 class Mbarrier:
     """One barrier object.
 
     `expected` arrivals a phase; `pending` of them still missing in the current phase; `tx` bytes still to come; `phase`
-    the number of phases completed since init, whose lowest bit is the parity of the current phase.
+    the number of phases completed since init, whose lowest bit is the parity of the current phase. `started` counts the
+    arrivals announced so far, those of operations in flight included; `consumed[t]` is the last phase that thread t has
+    waited for. `clock` is what arrivals have released, `completed[p]` that at the end of phase p.
     """
 
-    __slots__ = ("name", "offset", "expected", "pending", "tx", "phase")
+    __slots__ = (
+        "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
+        "wait_epochs", "wait_place",
+    )  # fmt: skip
 
-    def __init__(self, name: str, offset: int, expected: int) -> None:
-        self.name, self.offset = name, offset
+    def __init__(
+        self, name: str, cta: CTA, expected: int, init: tuple[Place, int, int] | None
+    ) -> None:
+        self.name, self.cta = name, cta
         self.expected = self.pending = expected
         self.tx = 0
         self.phase = 0
+        self.started = 0
+        self.consumed = np.full(cta.cluster.threads, NEVER, np.int64)
+        self.clock: Clock | None = None
+        self.completed: dict[int, Clock | None] = {}
+        self.wait_epochs = np.zeros(cta.cluster.threads, np.int32)
+        self.wait_place: Place | None = None
+        """Thread -> epoch of its last wait here, and where that was."""
+        self.init = init
+        """(place, component, epoch) of the thread that initialised it; None without race checks."""
 
-    def arrive(self, count: int = 1) -> None:
-        """`count` arrivals on the current phase, which completes when none is pending and no byte is due."""
-        if count > self.pending:
-            raise KernelFault(
-                "over-arrival",
-                f"{count} arrivals on {self.name}, whose phase {self.phase} expects {self.pending} more "
-                f"of {self.expected}",
+    def arrive(
+        self,
+        place: Place,
+        who: str,
+        count: int,
+        clock: Clock | None,
+        knows: Callable[[Clock], bool],
+    ) -> None:
+        """`count` arrivals that release `clock`. The phase completes when no arrival is pending and no byte is due.
+
+        knows: whether the arriving agent knows all that a clock holds. An arrival that does not know that the previous
+        phase has ended could as well have come before its end, where it would have been one too many.
+        """
+        previous = self.completed.get(self.phase - 1)
+        early = previous is not None and not knows(previous)
+        if clock is not None:
+            self.clock = clock if self.clock is None else join([self.clock, clock])
+        if early or count > self.pending:
+            lacks = (
+                f"its phase {self.phase} expects {self.expected} arrivals and lacks {self.pending}"
             )
+            unaware = f"it is counted in phase {self.phase}, but nothing orders it after the end of phase {self.phase - 1}"
+            self.cta.report(
+                Finding(
+                    "over-arrival",
+                    unaware if early else lacks,
+                    place=place,
+                    what=f"{who}: {count} arrival{'s' if count > 1 else ''} on {self.name}",
+                    fix="make the count of mbarrier.init the number of arrivals of a phase, or let fewer threads arrive",
+                )
+            )
+            if early:
+                return
+            count = self.pending
         self.pending -= count
         self._complete()
 
@@ -55,12 +109,39 @@ class Mbarrier:
 
     def _complete(self) -> None:
         if self.pending == 0 and self.tx == 0:
+            self._check_lapped()
+            self.completed[self.phase] = self.clock
+            self.completed.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected
 
-    def passes(self, parity: int) -> bool:
-        """test_wait.parity: whether the phase of this parity is the preceding one, hence complete."""
-        return (self.phase & 1) != parity
+    def _check_lapped(self) -> None:
+        """The current phase is about to complete: whoever waited for the one before must have gone on, for certain.
+
+        That is, the arrivals of this phase must be ordered after those waits; else a late waiter finds the parity of its
+        phase used again.
+        """
+        if self.clock is None or self.wait_place is None or self.cta.detector is None:
+            return
+        seen = self.clock.seen[: len(self.consumed)]
+        late = np.flatnonzero((self.consumed == self.phase - 1) & (seen < self.wait_epochs))
+        if self.phase > 0 and len(late):
+            self.report_lapped(
+                self.wait_place, str(Agents(self.cta, late % self.cta.threads)), self.phase - 1
+            )
+
+    def report_lapped(self, place: Place, who: str, phase: int) -> None:
+        """A waiter for `phase` may find that the next one has completed too."""
+        self.cta.report(
+            Finding(
+                "lapped-wait",
+                f"nothing makes phase {phase + 1} wait for this wait; once it has completed, parity {phase & 1} means "
+                f"phase {phase + 2}",
+                place=place,
+                what=f"{who} waits on {self.name} for phase {phase}",
+                fix="let the arrivals of each phase wait for this thread (an empty barrier, or a CTA barrier in the loop)",
+            )
+        )
 
     def __str__(self) -> str:
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals"
@@ -68,60 +149,190 @@ class Mbarrier:
 
 
 class MbarrierWait:
-    """A group blocked in try_wait.parity."""
+    """A group that waits until a phase has completed."""
 
-    __slots__ = ("barrier", "parity")
+    __slots__ = ("barrier", "phase")
 
-    def __init__(self, barrier: Mbarrier, parity: int) -> None:
-        self.barrier, self.parity = barrier, parity
+    def __init__(self, barrier: Mbarrier, phase: int) -> None:
+        self.barrier, self.phase = barrier, phase
+
+    @property
+    def parity(self) -> int:
+        """The operand of the instruction."""
+        return self.phase & 1
 
     def ready(self) -> bool:
         """The awaited phase is complete."""
-        return self.barrier.passes(self.parity)
+        return self.barrier.phase > self.phase
 
     def finish(self, group: Group) -> None:
-        """Nothing to do: passing consumes nothing."""
+        """Acquire what was released up to the end of the phase."""
+        _consume(group, self.barrier, self.phase)
 
     def describe(self) -> str:
         """What is waited for, and the state of the barrier."""
-        return f"mbarrier {self.barrier}: waits for the phase of parity {self.parity} to complete"
+        return f"mbarrier {self.barrier}: waits for phase {self.phase} (parity {self.parity}) to complete"
 
 
-def barrier_at(cta: CTA, address: int, mnemonic: str) -> Mbarrier:
-    """The live barrier object at a shared address; KernelFault where none was initialised."""
-    found = cta.cluster.mbarriers.get(address)
-    if found is None:
-        raise KernelFault(
+def _consume(g: Group, barrier: Mbarrier, phase: int) -> None:
+    threads, detector = g.lanes + g.cta.first_component, g.cta.detector
+    again = int(barrier.consumed[threads[0]]) == phase
+    barrier.consumed[threads] = phase
+    if detector is not None:
+        if not again:
+            barrier.wait_epochs[threads] = detector.epochs[threads]
+        clock = barrier.completed.get(phase)
+        if clock is not None:
+            detector.acquire(g, clock)
+
+
+def barrier_at(g: Group, place: Place, address: int) -> Mbarrier | None:
+    """The barrier object at a shared address; reports barrier-not-initialised where no init is visible to the group.
+
+    None where no init has been executed at all.
+    """
+    found = g.cta.cluster.mbarriers.get(address)
+    if found is not None:
+        detector = g.cta.detector
+        if detector is None or found.init is None or detector.knows(g, *found.init[1:]):
+            return found
+    init = None if found is None or found.init is None else found.init[0]
+    g.cta.report(
+        Finding(
             "barrier-not-initialised",
-            f"{mnemonic} on {cta.shared_name(address)}, which no init has reached",
+            "no mbarrier.init of this barrier happens before: "
+            + (
+                "there is none"
+                if init is None
+                else f"nothing orders the one at line {init.line} before this use"
+            ),
+            place=place,
+            other=init,
+            what=f"{g} uses {g.cta.shared_name(address)}",
+            fix="one thread: T.ptx.mbarrier.init, then T.cuda.cta_sync() before anyone uses the barrier",
         )
+    )
     return found
 
 
 @instruction("mbarrier.init", uniform=("mbar", "count"))
-def mbarrier_init(g: Group, site: Site, mbar: int, count: int) -> None:
+def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     """mbarrier.init.shared.b64 [addr], count: a new object in phase 0 that expects `count` (1 to 2^20-1) arrivals."""
     if not 1 <= count <= MAX_COUNT:
         raise KernelFault(
-            "over-arrival", f"mbarrier.init with count {count}, which must be 1 to {MAX_COUNT}"
+            "resource-limit", f"mbarrier.init with count {count}, which must be 1 to {MAX_COUNT}"
         )
     memory = g.cta.shared
     memory.items(mbar - memory.base, 8)
-    g.cta.cluster.mbarriers[mbar] = Mbarrier(g.cta.shared_name(mbar), mbar - memory.base, count)
+    barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
+    known = barriers.get(mbar)
+    if known is not None or g.n > 1:
+        other = None if known is None or known.init is None else known.init[0]
+        g.cta.report(
+            Finding(
+                "barrier-reinitialised",
+                f"{g.n} threads initialise it"
+                if g.n > 1
+                else "it is live: no mbarrier.inval came before",
+                place=place,
+                other=other,
+                what=f"{g} initialises {g.cta.shared_name(mbar)}",
+                fix="let one thread initialise each barrier, once",
+            )
+        )
+        if known is not None:
+            return
+    init = None
+    if detector is not None:
+        thread = int(g.lanes[0]) + g.cta.first_component
+        init = (place, thread, int(detector.epochs[thread]))
+        detector.tick(g)
+    barriers[mbar] = Mbarrier(g.cta.shared_name(mbar), g.cta, count, init)
+
+
+@instruction("mbarrier.arrive", uniform=("mbar", "count"))
+def mbarrier_arrive(g: Group, place: Place, mbar: int, count: int = 1) -> None:
+    """mbarrier.arrive.release.cta.shared::cta.b64 _, [addr], count: every lane arrives `count` times and releases."""
+    barrier = barrier_at(g, place, mbar)
+    if barrier is not None:
+        barrier.started += count * g.n
+        detector = g.cta.detector
+        before = g.view(np.ones(g.n, bool)) if detector is not None else g
+        clock = None if detector is None else detector.release(g)
+
+        def knows(other: Clock) -> bool:
+            return detector is None or detector.knows_clock(before, other)
+
+        barrier.arrive(place, str(g), count * g.n, clock, knows)
 
 
 @instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
-def mbarrier_try_wait_parity(g: Group, site: Site, mbar: int, parity: int) -> MbarrierWait | None:
+def mbarrier_try_wait_parity(
+    g: Group, place: Place, mbar: int, parity: int
+) -> MbarrierWait | Parted | None:
     """mbarrier.try_wait.parity p, [addr], phaseParity, looped until true: waits until that phase has completed.
 
     `parity` names the current phase or the immediately preceding one; a barrier in phase 0 has a complete phase of
-    parity 1 before it.
+    parity 1 before it. Which of the two it is for these threads follows from what they know to have completed, not from
+    how far the barrier has come under this schedule: where hardware may pass at once, the simulator does.
     """
     g.cta.bytes["waits"] += g.warps
-    wait = MbarrierWait(barrier_at(g.cta, mbar, "mbarrier.try_wait"), parity & 1)
-    return None if wait.ready() else wait
+    barrier, parity = barrier_at(g, place, mbar), parity & 1
+    if barrier is None:
+        return None
+    consumed = barrier.consumed[g.lanes + g.cta.first_component]
+    if not (consumed == consumed[0]).all():
+        g.cta.counts[place.order] -= g.warps  # the parts execute it again
+        g.cta.bytes["waits"] -= g.warps
+        return split(g, consumed, g.pc, EXIT)
+    known = _known_phase(g, barrier, int(consumed[0]))
+    if known + 1 & 1 != parity:
+        # Hardware passes at once if no later phase has completed, and these threads know of none.
+        if known >= 0 and known == consumed[0] and barrier.started > (known + 1) * barrier.expected:
+            _report_stale(g, place, barrier, known)
+        _consume(g, barrier, known)
+        return None
+    if barrier.phase > known + 2:
+        barrier.report_lapped(place, str(g), known + 1)
+    barrier.wait_place = place
+    wait = MbarrierWait(barrier, known + 1)
+    if not wait.ready():
+        return wait
+    wait.finish(g)
+    return None
+
+
+def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
+    """The last phase that the threads know to have completed: waited for, or told by other synchronisation.
+
+    Without race checks what others told is not known; then a thread that never waited takes the barrier as it is.
+    """
+    detector = g.cta.detector
+    if detector is None:
+        return barrier.phase - 1 if consumed == NEVER else consumed
+    known = max(consumed, -1)
+    while (clock := barrier.completed.get(known + 1)) is not None and detector.knows_clock(
+        g, clock
+    ):
+        known += 1
+    return known
+
+
+def _report_stale(g: Group, place: Place, barrier: Mbarrier, consumed: int) -> None:
+    if g.cta.detector is not None:
+        for lane in g.lanes.tolist():
+            g.cta.detector.stale_waits[lane + g.cta.first_component] = (place, consumed)
+    g.cta.report(
+        Finding(
+            "stale-wait",
+            f"this thread has waited for phase {consumed} already, so the wait can pass before phase {consumed + 1} ends",
+            place=place,
+            what=f"{g} waits on {barrier.name} for the parity of phase {consumed} again",
+            fix="flip the phase after each wait (phase ^= 1)",
+        )
+    )
 
 
 @instruction("fence.mbarrier_init")
-def fence_mbarrier_init(g: Group, site: Site) -> None:
+def fence_mbarrier_init(g: Group, place: Place) -> None:
     """fence.mbarrier_init.release.cluster: makes earlier inits of this thread visible in the cluster; no value changes."""

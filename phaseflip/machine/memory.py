@@ -1,6 +1,6 @@
 """Global, shared and register memory: addresses, typed loads and stores of all lanes at once.
 
-A generic address is an int: global buffer k starts at (k + 1) << 40; the shared window of the CTA with rank r in its
+A generic address is an int: global buffer k starts at `global_base(k)`; the shared window of the CTA with rank r in its
 cluster at SHARED_BASE + (r << 24), as the hardware's shared::cluster window has it; a thread's registers (local buffers)
 at LOCAL_BASE. The low 32 bits of a shared address are what `cvta.to.shared` gives.
 
@@ -9,21 +9,31 @@ Source: PTX ISA 9.1, ld, st, cvt, cvta.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import KernelFault, located
+from ..finding import Finding
 from ..instructions import instruction
 from ..operators import from_memory, to_memory
 
 if TYPE_CHECKING:
-    from ..device_ir import Site
+    from ..finding import Place
+    from ..shadow_memory import Shadow
     from .warp import Group
 
 SHARED_BASE = 1 << 32
 LOCAL_BASE = 2 << 32
 GLOBAL_SHIFT = 40
+
+
+def global_base(index: int) -> int:
+    """Address of global buffer `index`: in the middle of its range, so that a small negative offset stays in it."""
+    return (index + 1 << GLOBAL_SHIFT) + (1 << GLOBAL_SHIFT - 1)
+
+
 POISON_BYTE = 0xFF
 """Fills memory that nothing has written: NaN in every float format."""
 
@@ -38,14 +48,23 @@ RAW: dict[int, np.dtype] = {
 
 
 class Memory:
-    """`size` bytes that start at generic address `base`; `name` is the buffer's, for messages."""
+    """`size` bytes that start at generic address `base`.
 
-    __slots__ = ("name", "space", "base", "size", "data", "views")
+    `kind` is "global" or "shared"; `name_at(offset)` names the buffer at a byte offset; `shadow` belongs to the race
+    detector, and is None without one.
+    """
 
-    def __init__(self, name: str, space: str, base: int, size: int) -> None:
-        self.name, self.space, self.base, self.size = name, space, base, size
+    __slots__ = ("kind", "name_at", "base", "size", "data", "views", "shadow")
+
+    def __init__(self, kind: str, name_at: Callable[[int], str], base: int, size: int) -> None:
+        self.kind, self.name_at, self.base, self.size = kind, name_at, base, size
         self.data = np.full(-(-size // 16) * 16, POISON_BYTE, np.uint8)
         self.views: dict[np.dtype, np.ndarray] = {}
+        self.shadow: Shadow | None = None
+
+    def describe(self, first: int, last: int) -> str:
+        """ "Asmem (shared bytes 2048-18431)"."""
+        return f"{self.name_at(first)} ({self.kind} bytes {first}-{last})"
 
     def view(self, dtype: np.dtype) -> np.ndarray:
         """The whole memory as items of `dtype`."""
@@ -77,10 +96,8 @@ class Memory:
         bad = (
             int(offsets[outside][0]) if outside.any() else int(offsets[offsets % itemsize != 0][0])
         )
-        return KernelFault(
-            what,
-            f"{itemsize} bytes at byte {bad} of {self.space} {self.name}, which has {self.size} bytes",
-        )
+        where = f"{self.name_at(min(max(bad, 0), self.size - 1))}, whose {self.kind} memory has {self.size} bytes"
+        return KernelFault(what, f"{itemsize} bytes at byte {bad} of {where}")
 
 
 def memory_of(g: Group, address: Any) -> tuple[Memory, Any]:
@@ -100,25 +117,66 @@ def memory_of(g: Group, address: Any) -> tuple[Memory, Any]:
     raise KernelFault("out-of-bounds", f"address {first:#x} lies in no global or shared memory")
 
 
+def _observe(
+    g: Group,
+    place: Place,
+    memory: Memory,
+    offset: Any,
+    nbytes: int,
+    writes: bool,
+    lanes: Any = None,
+) -> None:
+    if g.cta.detector is not None:
+        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
+
+
 @located
-def load(g: Group, site: Site, address: Any, dtype: np.dtype) -> Any:
+def load(g: Group, place: Place, address: Any, dtype: np.dtype) -> Any:
     """The element of `dtype` at each lane's address (global or shared); one scalar when the address is one."""
     memory, offset = memory_of(g, address)
-    return from_memory(memory.view(dtype)[memory.items(offset, dtype.itemsize)])
+    items = memory.items(offset, dtype.itemsize)
+    _observe(g, place, memory, offset, dtype.itemsize, False)
+    return from_memory(memory.view(dtype)[items])
 
 
 @located
-def store(g: Group, site: Site, address: Any, dtype: np.dtype, value: Any) -> None:
+def store(g: Group, place: Place, address: Any, dtype: np.dtype, value: Any) -> None:
     """Write each lane's value (global or shared); of several lanes at one address the highest wins."""
     memory, offset = memory_of(g, address)
-    memory.view(dtype)[memory.items(offset, dtype.itemsize)] = to_memory(value, dtype)
+    items = memory.items(offset, dtype.itemsize)
+    _observe(g, place, memory, offset, dtype.itemsize, True)
+    value = to_memory(value, dtype)
+    if items.__class__ is int and value.__class__ is np.ndarray and value.ndim:
+        value = value[-1]
+    memory.view(dtype)[items] = value
 
 
-def load_local(g: Group, dtype: np.dtype, index: Any) -> Any:
+@located
+def local_index(g: Group, place: Place, name: str, first: int, elements: int, index: Any) -> Any:
+    """Position in the frame of element `index` of a local array of `elements` that starts at `first`."""
+    if index.__class__ is np.ndarray:
+        low, high = int(index.min()), int(index.max())
+    else:
+        low = high = int(index)
+    if low < 0 or high >= elements:
+        bad = low if low < 0 else high
+        raise KernelFault(
+            "out-of-bounds",
+            f"element {bad} of the local array {name}, which has {elements} elements",
+        )
+    return index + first
+
+
+@located
+def load_local(g: Group, place: Place, dtype: np.dtype, index: Any) -> Any:
     """Element `index` (in units of `dtype`, from the start of the frame) of each lane's registers."""
     frame = g.cta.frame(dtype)
+    if g.cta.loading:
+        check_registers(g, place, index * dtype.itemsize, dtype.itemsize)
     if g.n == 1:
-        return from_memory(frame[g.lanes[0], index if index.__class__ is int else int(index)])
+        return from_memory(
+            frame[g.lanes[0], index if index.__class__ is int else int(np.max(index))]
+        )
     if index.__class__ is int:
         return from_memory(frame[g.sel, index].copy())
     return from_memory(frame[g.lanes, index])
@@ -128,6 +186,26 @@ def store_local(g: Group, dtype: np.dtype, index: Any, value: Any) -> None:
     """Write element `index` of each lane's registers."""
     rows = g.sel if index.__class__ is int else g.lanes
     g.cta.frame(dtype)[rows, index] = to_memory(value, dtype)
+
+
+def check_registers(g: Group, place: Place, first: Any, nbytes: int) -> None:
+    """Report a read of registers that an unfinished tcgen05.ld will write (bytes of the frame)."""
+    low, high = int(np.min(first)), int(np.max(first)) + nbytes
+    for warp in g.warp_ids():
+        for start, stop, load_place in g.cta.loading.get(warp, ()):
+            if low < stop and start < high:
+                g.cta.report(
+                    Finding(
+                        "uninitialised-read",
+                        "the load is asynchronous, and no tcgen05.wait::ld of this warp has completed it",
+                        place=place,
+                        other=load_place,
+                        memory="register",
+                        what=f"{g} reads registers that the tcgen05.ld at line {load_place.line} writes",
+                        fix="T.ptx.tcgen05.wait.ld() between the load and the first use of its registers",
+                    )
+                )
+                return
 
 
 def register_columns(g: Group, address: Any, itemsize: int) -> Any:
@@ -147,51 +225,56 @@ def register_columns(g: Group, address: Any, itemsize: int) -> Any:
     return offset // itemsize
 
 
-def _ld(g: Group, dst: Any, addr: Any, nbytes: int, dtype: str) -> Any:
+def _ld(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str) -> Any:
     if dst is None:
-        memory, offset = memory_of(g, addr)
-        kind = np.dtype(dtype)
-        return from_memory(memory.view(kind)[memory.items(offset, kind.itemsize)])
+        return load(g, place, addr, np.dtype(dtype))
     raw = RAW[nbytes]
     memory, offset = memory_of(g, addr)
+    items = memory.items(offset, nbytes)
     column = register_columns(g, dst, nbytes)
+    _observe(g, place, memory, offset, nbytes, False)
     rows = g.sel if column.__class__ is int else g.lanes
-    g.cta.frame(raw)[rows, column] = memory.view(raw)[memory.items(offset, nbytes)]
+    g.cta.frame(raw)[rows, column] = memory.view(raw)[items]
     return None
 
 
-def _st(g: Group, addr: Any, src: Any, nbytes: int) -> None:
+def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     raw = RAW[nbytes]
     memory, offset = memory_of(g, addr)
+    items = memory.items(offset, nbytes)
     column = register_columns(g, src, nbytes)
+    if g.cta.loading:
+        check_registers(g, place, column * nbytes, nbytes)
+    _observe(g, place, memory, offset, nbytes, True)
     rows = g.sel if column.__class__ is int else g.lanes
-    memory.view(raw)[memory.items(offset, nbytes)] = g.cta.frame(raw)[rows, column]
+    values = g.cta.frame(raw)[rows, column]
+    memory.view(raw)[items] = values[-1] if items.__class__ is int else values
 
 
 @instruction("ld.global")
-def ld_global(g: Group, site: Site, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
+def ld_global(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
     """ld.global{.vec}.type d, [a]: `nbytes` (1-16) per lane into the register buffer at `dst`, or as a value."""
     g.cta.bytes["global_loaded"] += nbytes * g.n
-    return _ld(g, dst, addr, nbytes, dtype)
+    return _ld(g, place, dst, addr, nbytes, dtype)
 
 
 @instruction("ld.shared")
-def ld_shared(g: Group, site: Site, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
+def ld_shared(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
     """ld.shared{.vec}.type d, [a]: `nbytes` (1-16) per lane into the register buffer at `dst`, or as a value."""
     g.cta.bytes["shared_loaded"] += nbytes * g.n
-    return _ld(g, dst, addr, nbytes, dtype)
+    return _ld(g, place, dst, addr, nbytes, dtype)
 
 
 @instruction("st.global")
-def st_global(g: Group, site: Site, addr: Any, src: Any, nbytes: int) -> None:
+def st_global(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     """st.global{.vec}.type [a], b: `nbytes` (1-16) per lane from the register buffer at `src`."""
     g.cta.bytes["global_stored"] += nbytes * g.n
-    _st(g, addr, src, nbytes)
+    _st(g, place, addr, src, nbytes)
 
 
 @instruction("st.shared")
 def st_shared(
-    g: Group, site: Site, addr: Any, src: Any, nbytes: int, from_global: bool = False
+    g: Group, place: Place, addr: Any, src: Any, nbytes: int, from_global: bool = False
 ) -> None:
     """st.shared{.vec}.type [a], b: `nbytes` (1-16) per lane from the register buffer at `src`.
 
@@ -200,17 +283,19 @@ def st_shared(
     g.cta.bytes["shared_stored"] += nbytes * g.n
     if from_global:
         g.cta.bytes["global_to_shared"] += nbytes * g.n
-    _st(g, addr, src, nbytes)
+    _st(g, place, addr, src, nbytes)
 
 
 @instruction("cvt.x2")
-def cvt_x2(g: Group, site: Site, dst: Any, src: Any, source: str, target: str) -> None:
+def cvt_x2(g: Group, place: Place, dst: Any, src: Any, source: str, target: str) -> None:
     """cvt.rn.target.source of two neighbouring registers (TVM's packed casts): round to nearest even."""
     a, b = g.cta.dtype(source), g.cta.dtype(target)
     from_column, to_column = (
         register_columns(g, src, a.itemsize),
         register_columns(g, dst, b.itemsize),
     )
+    if g.cta.loading:
+        check_registers(g, place, from_column * a.itemsize, 2 * a.itemsize)
     if from_column.__class__ is int and to_column.__class__ is int:
         pair = g.cta.frame(a)[g.sel, from_column : from_column + 2]
         g.cta.frame(b)[g.sel, to_column : to_column + 2] = pair

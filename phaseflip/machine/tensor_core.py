@@ -14,16 +14,19 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import BadInput, KernelFault
+from ..finding import Finding
 from ..instructions import instruction
+from ..vector_clock import Clock, holds, join
 from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import SharedMatrixDescriptor, operand_units
-from .mbarrier import barrier_at
-from .memory import RAW, SHARED_BASE, register_columns
+from .mbarrier import Mbarrier, barrier_at
+from .memory import RAW, SHARED_BASE, Memory, register_columns
 from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
 if TYPE_CHECKING:
-    from ..device_ir import Site
+    from ..finding import Place
+    from ..ordering import Ticket
     from .cta import CTA
     from .warp import Group
 
@@ -34,31 +37,17 @@ _SWIZZLE_CODES = {0: 0, 1: 6, 2: 4, 3: 2, 4: 1}
 class Product:
     """Back-to-back MMAs of one thread on one accumulator; an asynchronous operation once the batch is closed."""
 
-    __slots__ = (
-        "cta",
-        "site",
-        "thread",
-        "d_tmem",
-        "idesc",
-        "kind",
-        "accumulate",
-        "descriptors",
-        "done",
-    )
+    __slots__ = ("cta", "place", "thread", "key", "accumulate", "descriptors", "ticket", "done")
 
     def __init__(
-        self,
-        cta: CTA,
-        site: Site,
-        thread: int,
-        d_tmem: int,
-        idesc: int,
-        kind: str,
-        accumulate: bool,
+        self, cta: CTA, place: Place, thread: int, key: tuple[int, int, str], accumulate: bool
     ) -> None:
-        self.cta, self.site, self.thread = cta, site, thread
-        self.d_tmem, self.idesc, self.kind, self.accumulate = d_tmem, idesc, kind, accumulate
+        self.cta, self.place, self.thread = cta, place, thread
+        self.key = key
+        """(D's TMEM address, instruction descriptor, kind): MMAs that agree in these may be one batch."""
+        self.accumulate = accumulate
         self.descriptors: list[tuple[int, int]] = []
+        self.ticket: Ticket | None = None
         self.done = False
 
     @property
@@ -68,27 +57,38 @@ class Product:
 
     def land(self) -> None:
         """D (+)= A B^T for all steps of the batch."""
-        core, d = self.cta.tensor_core, InstructionDescriptor.decode(self.idesc, self.kind)
-        key = (self.idesc, self.kind, tuple(self.descriptors))
-        units = core.units.get(key)
-        if units is None:
-            units = core.units[key] = _operands(d, self.descriptors)
-        shared = self.cta.shared
-        a = _matrix(shared.view(RAW[16]), units[0], shared.size, _FORMATS[d.a_format], d.a_mn_major)
-        b = _matrix(shared.view(RAW[16]), units[1], shared.size, _FORMATS[d.b_format], d.b_mn_major)
+        d_tmem, idesc, kind = self.key
+        cta, d = self.cta, InstructionDescriptor.decode(idesc, kind)
+        a_units, b_units, last = cta.tensor_core.operands(d, idesc, kind, self.descriptors)
+        shared = cta.shared
+        if last >= shared.size:
+            raise KernelFault(
+                "out-of-bounds", f"tcgen05.mma reads shared memory past its {shared.size} bytes"
+            )
+        lane, column = split_address(d_tmem)
+        pieces = [
+            (p.matrix_index, p.memory_index(lane, column)) for p in accumulator_slices(d.m, d.n, 1)
+        ]
+        if cta.detector is not None and self.ticket is not None:
+            for units in (a_units, b_units):
+                cta.detector.operation_access(self.ticket, shared, units, writes=False)
+            for _, (rows, columns) in pieces:
+                cta.detector.tmem_access(
+                    self.ticket, cta.tmem, rows, columns, writes=True, reads=self.accumulate
+                )
+        a = _matrix(shared, a_units, _FORMATS[d.a_format], d.a_mn_major)
+        b = _matrix(shared, b_units, _FORMATS[d.b_format], d.b_mn_major)
         product = a @ b.T
         if d.negate_a != d.negate_b:
             product = -product
-        lane, column = split_address(self.d_tmem)
-        for piece in accumulator_slices(d.m, d.n, 1):
-            where = piece.memory_index(lane, column)
-            part = product[piece.matrix_index]
+        for matrix_index, where in pieces:
+            part = product[matrix_index]
             if d.d_format == "float16":
-                _store_half(self.cta.tmem.words, where, part, self.accumulate)
+                _store_half(cta.tmem.words, where, part, self.accumulate)
             elif self.accumulate:
-                self.cta.tmem.floats[where] += part
+                cta.tmem.floats[where] += part
             else:
-                self.cta.tmem.floats[where] = part
+                cta.tmem.floats[where] = part
         self.done = True
 
 
@@ -97,30 +97,9 @@ def thread_name(cta: CTA, thread: int) -> str:
     return f"CTA {cta.rank_in_grid} warp {thread >> 5} lane {thread & 31}"
 
 
-def _operands(
-    d: InstructionDescriptor, descriptors: list[tuple[int, int]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the 16-byte units of A and B, the K steps of the batch side by side."""
-    k_bytes = d.k * d.element_bytes
-    sides = []
-    for side, rows, mn_major in ((0, d.m, d.a_mn_major), (1, d.n, d.b_mn_major)):
-        parts = [
-            operand_units(
-                SharedMatrixDescriptor.decode(pair[side]), rows, k_bytes, mn_major, d.element_bytes
-            )
-            for pair in descriptors
-        ]
-        sides.append(np.concatenate(parts, axis=0 if mn_major else 1))
-    return sides[0], sides[1]
-
-
-def _matrix(
-    memory: np.ndarray, units: np.ndarray, size: int, dtype: np.dtype, mn_major: bool
-) -> np.ndarray:
-    """(rows, K) float32 matrix of the operand whose units lie at these positions of shared memory."""
-    if (int(units[-1, -1]) << 4) >= size or int(units.max()) << 4 >= size:
-        raise KernelFault("out-of-bounds", f"tcgen05.mma reads shared memory past its {size} bytes")
-    values = memory[units].view(dtype).astype(np.float32)
+def _matrix(shared: Memory, units: np.ndarray, dtype: np.dtype, mn_major: bool) -> np.ndarray:
+    """(rows, K) float32 matrix of the operand whose 16-byte units lie at these positions of shared memory."""
+    values = shared.view(RAW[16])[units].view(dtype).astype(np.float32)
     return values.T if mn_major else values
 
 
@@ -137,29 +116,51 @@ class TensorCore:
     def __init__(self, cta: CTA) -> None:
         self.cta = cta
         self.open: Product | None = None
-        self.units: dict[Any, tuple[np.ndarray, np.ndarray]] = cta.program_cache
+        self.last: dict[int, Product] = {}
+        """Thread -> its newest MMA: what a commit tracks, with all before it."""
+        self._operands: dict[Any, tuple[np.ndarray, np.ndarray, int]] = cta.cluster.operand_cache
+
+    def operands(
+        self, d: InstructionDescriptor, idesc: int, kind: str, descriptors: list[tuple[int, int]]
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Positions of the 16-byte units of A and B, the K steps of a batch side by side, and the last byte of both."""
+        key = (idesc, kind, tuple(descriptors))
+        found = self._operands.get(key)
+        if found is None:
+            k_bytes = d.k * d.element_bytes
+            sides = []
+            for side, rows, mn_major in ((0, d.m, d.a_mn_major), (1, d.n, d.b_mn_major)):
+                decoded = [SharedMatrixDescriptor.decode(pair[side]) for pair in descriptors]
+                parts = [
+                    operand_units(x, rows, k_bytes, mn_major, d.element_bytes) for x in decoded
+                ]
+                sides.append(np.concatenate(parts, axis=0 if mn_major else 1))
+            last = 16 * max(int(units.max()) for units in sides) + 15
+            found = self._operands[key] = (sides[0], sides[1], last)
+        return found
 
     def issue(
         self,
-        site: Site,
+        g: Group,
+        place: Place,
         thread: int,
-        d_tmem: int,
+        key: tuple[int, int, str],
         a: int,
         b: int,
-        idesc: int,
-        kind: str,
         accumulate: bool,
     ) -> None:
         """One MMA by one thread: append it to the open batch, or open a new one."""
         batch = self.open
-        if not (
-            batch is not None
-            and accumulate
-            and (batch.thread, batch.d_tmem, batch.idesc, batch.kind)
-            == (thread, d_tmem, idesc, kind)
-        ):
+        if batch is None or not accumulate or (batch.thread, batch.key) != (thread, key):
             self.close_batch()
-            batch = self.open = Product(self.cta, site, thread, d_tmem, idesc, kind, accumulate)
+            batch = self.open = self.last[thread] = Product(
+                self.cta, place, thread, key, accumulate
+            )
+            if self.cta.detector is not None:
+                queue = ("tcgen05", self.cta.rank, thread)
+                batch.ticket = self.cta.detector.issue(
+                    g, thread, queue, place, g.agents(thread), pipelined=True
+                )
         batch.descriptors.append((a, b))
 
     def close_batch(self) -> None:
@@ -176,7 +177,7 @@ def _per_lane(g: Group, value: Any) -> list[Any]:
 @instruction("tcgen05.mma")
 def tcgen05_mma(
     g: Group,
-    site: Site,
+    place: Place,
     d_tmem: Any,
     a_desc: Any,
     b_desc: Any,
@@ -193,6 +194,18 @@ def tcgen05_mma(
         raise KernelFault(
             "resource-limit", "tcgen05.mma.cta_group::2 needs a cluster, which is not simulated yet"
         )
+    if g.n > g.warps:  # several lanes of a warp; two warps that issue the same are found as a pair
+        g.cta.report(
+            Finding(
+                "duplicate-issue",
+                "one thread issues an MMA for the whole tile; here each of these threads issues its own",
+                place=place,
+                other=place,
+                memory="tmem",
+                what=f"{g} issue the MMA",
+                fix="guard the issue with T.ptx.elect_sync()",
+            )
+        )
     lanes = zip(
         g.lanes.tolist(),
         *(_per_lane(g, v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)),
@@ -207,17 +220,26 @@ def tcgen05_mma(
         except BadInput as error:
             raise KernelFault("out-of-bounds", str(error)) from None
         columns = accumulator_columns(fields.m, fields.n, cta_group)
-        g.cta.tmem.check(split_address(d)[1], columns, "tcgen05.mma")
-        g.cta.tensor_core.issue(site, thread, d, a, b, i, kind, bool(accumulate))
+        g.cta.tmem.check(g, place, split_address(d)[1], columns)
+        g.cta.tensor_core.issue(g, place, thread, (d, i, kind), a, b, bool(accumulate))
 
 
 class Commit:
     """tcgen05.commit in flight: lands after all MMAs that its thread issued before, and arrives on the barrier."""
 
-    __slots__ = ("cta", "site", "thread", "mbar", "done")
+    __slots__ = ("cta", "place", "thread", "barrier", "tracked", "issued_with", "done")
 
-    def __init__(self, cta: CTA, site: Site, thread: int, mbar: int) -> None:
-        self.cta, self.site, self.thread, self.mbar = cta, site, thread, mbar
+    def __init__(
+        self,
+        cta: CTA,
+        place: Place,
+        thread: int,
+        barrier: Mbarrier,
+        tracked: Ticket | None,
+        issued_with: Clock | None,
+    ) -> None:
+        self.cta, self.place, self.thread = cta, place, thread
+        self.barrier, self.tracked, self.issued_with = barrier, tracked, issued_with
         self.done = False
 
     @property
@@ -226,54 +248,80 @@ class Commit:
         return thread_name(self.cta, self.thread)
 
     def land(self) -> None:
-        """One arrival."""
-        barrier_at(self.cta, self.mbar, "tcgen05.commit").arrive(1)
+        """One arrival, which releases the tracked operations: they are done, and so is what came before them."""
+        detector = self.cta.detector
+        clock = (
+            None if detector is None or self.tracked is None else self.tracked.done(detector.size)
+        )
+        known = [c for c in (clock, self.issued_with) if c is not None]
+
+        def knows(other: Clock) -> bool:
+            return not known or holds(join(known), other)
+
+        self.barrier.arrive(self.place, f"tcgen05.commit of {self.issuer}", 1, clock, knows)
         self.done = True
 
 
 @instruction("tcgen05.commit", uniform=("mbar", "cta_mask"))
-def tcgen05_commit(g: Group, site: Site, mbar: int, cta_group: int, cta_mask: int) -> None:
+def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: int) -> None:
     """tcgen05.commit.cta_group.mbarrier::arrive::one.b64 [mbar]: one arrival when the thread's earlier MMAs are done."""
     if cta_group != 1 or cta_mask:
         raise KernelFault(
             "resource-limit",
             "tcgen05.commit to other CTAs needs a cluster, which is not simulated yet",
         )
-    barrier_at(g.cta, mbar, "tcgen05.commit")
-    g.cta.tensor_core.close_batch()
+    barrier = barrier_at(g, place, mbar)
+    core = g.cta.tensor_core
+    core.close_batch()
+    if barrier is None:
+        return
     for thread in g.lanes.tolist():
-        g.cta.cluster.issue(("tcgen05", g.cta.rank, thread), Commit(g.cta, site, thread, mbar))
+        newest = core.last.get(thread)
+        barrier.started += 1
+        tracked = None if newest is None else newest.ticket
+        issued_with = None if g.cta.detector is None else g.cta.detector.snapshot(g, thread)
+        operation = Commit(g.cta, place, thread, barrier, tracked, issued_with)
+        g.cta.cluster.issue(("tcgen05", g.cta.rank, thread), operation)
 
 
 @instruction("tcgen05.fence::before_thread_sync")
-def tcgen05_fence_before_thread_sync(g: Group, site: Site) -> None:
+def tcgen05_fence_before_thread_sync(g: Group, place: Place) -> None:
     """tcgen05.fence::before_thread_sync: orders earlier tcgen05 operations before later synchronisation; no value changes."""
+    if g.cta.detector is not None:
+        g.cta.detector.fence_before(g)
 
 
 @instruction("tcgen05.fence::after_thread_sync")
-def tcgen05_fence_after_thread_sync(g: Group, site: Site) -> None:
+def tcgen05_fence_after_thread_sync(g: Group, place: Place) -> None:
     """tcgen05.fence::after_thread_sync: orders later tcgen05 operations after earlier synchronisation; no value changes."""
+    if g.cta.detector is not None:
+        g.cta.detector.fence_after(g)
 
 
 @instruction("fence.proxy.async")
-def fence_proxy_async(g: Group, site: Site, space: str) -> None:
+def fence_proxy_async(g: Group, place: Place, space: str) -> None:
     """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes."""
+    if g.cta.detector is not None:
+        g.cta.detector.fence_proxy_async(g)
 
 
 @instruction("encode.matrix_descriptor")
 def encode_matrix_descriptor(
-    g: Group, site: Site, dst: Any, addr: Any, leading: Any, stride: Any, swizzle: Any
+    g: Group, place: Place, dst: Any, addr: Any, leading: Any, stride: Any, swizzle: Any
 ) -> None:
     """TVM's helper: write the 64-bit shared-memory descriptor of `addr` to the register buffer at `dst`.
 
     `leading` and `stride` are in units of 16 bytes; `swizzle` is TVM's code 0-4 (none, 32, 64, 128 bytes, 128 by 32).
     """
-    value = (
-        (((addr - SHARED_BASE) & 0x3FFFF) >> 4)
-        | (leading & 0x3FFF) << 16
+    fixed = (
+        (leading & 0x3FFF) << 16
         | (stride & 0x3FFF) << 32
         | 1 << 46
         | _SWIZZLE_CODES[int(swizzle)] << 61
+    )
+    start = ((addr - SHARED_BASE) & 0x3FFFF) >> 4
+    value = (
+        (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
     )
     g.cta.frame(RAW[8])[g.sel, register_columns(g, dst, 8)] = value
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import located
-from .memory import LOCAL_BASE, RAW, memory_of, register_columns
+from .memory import LOCAL_BASE, RAW, check_registers, memory_of, register_columns
 
 if TYPE_CHECKING:
-    from ..device_ir import Site
+    from ..finding import Place
     from .warp import Group
 
 
@@ -24,38 +24,62 @@ def _flat(g: Group, value: Any, iterations: int) -> Any:
 
 @located
 def copy_all(
-    g: Group, site: Site, iterations: int, dst: Any, addr: Any, src: Any, to: Any, nbytes: int
+    g: Group,
+    load: Place,
+    store: Place,
+    iterations: int,
+    dst: Any,
+    addr: Any,
+    src: Any,
+    to: Any,
+    nbytes: int,
 ) -> None:
-    """ld.global from `addr` to the registers at `dst`, st.shared from there to `to`; the registers keep the last value."""
+    """ld.global from `addr` to registers at `dst`, st.shared from there to `to`; the registers keep the last value."""
     g.cta.bytes["global_loaded"] += nbytes * g.n * iterations
     g.cta.bytes["shared_stored"] += nbytes * g.n * iterations
     g.cta.bytes["global_to_shared"] += nbytes * g.n * iterations
     raw = RAW[nbytes]
     source, source_offset = memory_of(g, _flat(g, addr, iterations))
     target, target_offset = memory_of(g, _flat(g, to, iterations))
-    values = source.view(raw)[source.items(source_offset, nbytes)]
-    target.view(raw)[target.items(target_offset, nbytes)] = values
+    source_items, target_items = (
+        source.items(source_offset, nbytes),
+        target.items(target_offset, nbytes),
+    )
+    detector = g.cta.detector
+    if detector is not None:
+        detector.thread_access(g, load, source, source_offset, nbytes, False, g.tiled(iterations))
+        detector.thread_access(g, store, target, target_offset, nbytes, True, g.tiled(iterations))
+    values = source.view(raw)[source_items]
+    target.view(raw)[target_items] = values
     g.cta.frame(raw)[g.sel, register_columns(g, dst, nbytes)] = values[-g.n :]
 
 
 @located
-def st_global_all(g: Group, site: Site, iterations: int, addr: Any, src: Any, nbytes: int) -> None:
+def st_global_all(
+    g: Group, place: Place, _: Place, iterations: int, addr: Any, src: Any, nbytes: int
+) -> None:
     """st.global from the registers at `src`."""
     g.cta.bytes["global_stored"] += nbytes * g.n * iterations
     raw = RAW[nbytes]
     target, offset = memory_of(g, _flat(g, addr, iterations))
+    items = target.items(offset, nbytes)
     columns = register_columns(g, _flat(g, src, iterations), nbytes)
-    values = g.cta.frame(raw)[np.tile(g.lanes, iterations), columns]
-    target.view(raw)[target.items(offset, nbytes)] = values
+    if g.cta.loading:
+        check_registers(g, place, columns * nbytes, nbytes)
+    if g.cta.detector is not None:
+        g.cta.detector.thread_access(g, place, target, offset, nbytes, True, g.tiled(iterations))
+    target.view(raw)[items] = g.cta.frame(raw)[g.tiled(iterations), columns]
 
 
 @located
 def cvt_x2_all(
-    g: Group, site: Site, iterations: int, dst: Any, src: Any, source: str, target: str
+    g: Group, place: Place, _: Place, iterations: int, dst: Any, src: Any, source: str, target: str
 ) -> None:
-    """cvt.x2 of the register pairs at `src` to those at `dst`, which the loop takes in step from consecutive registers."""
+    """cvt.x2 of the register pairs at `src` to those at `dst`, usually from consecutive registers."""
     a, b = g.cta.dtype(source), g.cta.dtype(target)
     from_columns, to_columns = _pair_columns(g, src, a.itemsize), _pair_columns(g, dst, b.itemsize)
+    if g.cta.loading:
+        check_registers(g, place, np.asarray(src) - LOCAL_BASE, 2 * a.itemsize)
     g.cta.frame(b)[_rows(g, to_columns), to_columns] = g.cta.frame(a)[
         _rows(g, from_columns), from_columns
     ]

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..instructions import instruction
+from ..vector_clock import Knowledge, restrict, united
 
 if TYPE_CHECKING:
-    from ..device_ir import Site
+    from ..finding import Place
     from .cta import CTA
 
 WARP = 32
@@ -42,10 +43,24 @@ class Group:
     """Threads of one CTA that execute together.
 
     `lanes` are thread indices in the CTA, ascending; `sel` is the same as a slice where they are contiguous; `r` the
-    register slots of the program (an int where all lanes agree, else an array over the lanes); `pc` the next block.
+    register slots of the program (an int where all lanes agree, else an array over the lanes); `pc` the next block;
+    `knowledge` what the threads have observed (empty without race checks).
     """
 
-    __slots__ = ("cta", "lanes", "sel", "n", "warps", "r", "pc", "joins", "wait", "wait_site")
+    __slots__ = (
+        "cta",
+        "lanes",
+        "sel",
+        "n",
+        "warps",
+        "r",
+        "pc",
+        "joins",
+        "wait",
+        "wait_site",
+        "knowledge",
+        "_tiled",
+    )
 
     def __init__(
         self, cta: CTA, lanes: Lanes, r: list[Any], pc: int, joins: tuple[Join, ...] = ()
@@ -61,12 +76,37 @@ class Group:
         self.pc = pc
         self.joins = joins
         self.wait: Wait | None = None
-        self.wait_site: Site | None = None
+        self.wait_site: Place | None = None
+        self.knowledge: Knowledge = ()
+        self._tiled: tuple[int, Lanes] = (1, lanes)
 
     def subset(self, keep: Array, pc: int, joins: tuple[Join, ...]) -> Group:
         """The group of the lanes where the boolean array `keep` is true."""
         lanes = self.lanes[keep]
-        return Group(self.cta, lanes, _registers(self, keep, len(lanes), pc), pc, joins)
+        part = Group(self.cta, lanes, _registers(self, keep, len(lanes), pc), pc, joins)
+        if self.knowledge:
+            part.knowledge = restrict(self.knowledge, lanes)
+        return part
+
+    def view(self, keep: Array) -> Group:
+        """The lanes where `keep` is true, for bookkeeping only: it has no registers."""
+        part = Group(self.cta, self.lanes[keep], [], self.pc)
+        part.knowledge = restrict(self.knowledge, part.lanes)
+        return part
+
+    def tiled(self, times: int) -> Lanes:
+        """The lanes, repeated."""
+        if self._tiled[0] != times:
+            self._tiled = (times, np.tile(self.lanes, times))
+        return self._tiled[1]
+
+    def position(self, place: Place) -> tuple[tuple[int, ...], int]:
+        """Where an instruction stands in this group's execution: iterations of the enclosing loops, program order."""
+        return tuple(int(np.max(self.r[slot] or 0)) for slot in place.loops), place.order
+
+    def agents(self, lanes: Any) -> Agents:
+        """Words for some of the lanes, put together when asked for."""
+        return Agents(self.cta, lanes)
 
     def warp_ids(self) -> list[int]:
         """Indices of the warps that have a lane here, ascending."""
@@ -78,7 +118,21 @@ class Group:
         return self.n == sum(min(WARP, threads - WARP * w) for w in self.warp_ids())
 
     def __str__(self) -> str:
-        return f"CTA {self.cta.rank_in_grid} " + describe_lanes(self.lanes, self.cta.threads)
+        return str(self.agents(self.lanes))
+
+
+class Agents:
+    """Names threads of a CTA: "CTA 0 warp 2 lane 5". Made for every access, so the text waits until it is wanted."""
+
+    __slots__ = ("cta", "lanes")
+
+    def __init__(self, cta: CTA, lanes: Any) -> None:
+        self.cta, self.lanes = cta, lanes
+
+    def __str__(self) -> str:
+        return f"CTA {self.cta.rank_in_grid} " + describe_lanes(
+            np.atleast_1d(self.lanes), self.cta.threads
+        )
 
 
 def _registers(g: Group, keep: Array, n: int, pc: int) -> list[Any]:
@@ -169,7 +223,10 @@ class Join:
             r = _registers(parent, keep, len(lanes), self.pc)
         for slot in parent.cta.program.mutable_live_in[self.pc]:
             r[slot] = _combine(lanes, groups, slot)
-        return Group(parent.cta, lanes, r, self.pc, parent.joins)
+        whole = Group(parent.cta, lanes, r, self.pc, parent.joins)
+        if parent.knowledge:
+            whole.knowledge = united(g.knowledge for g in groups)
+        return whole
 
 
 def _combine(lanes: Lanes, groups: list[Group], slot: int) -> Any:
@@ -177,23 +234,33 @@ def _combine(lanes: Lanes, groups: list[Group], slot: int) -> Any:
     if all(g.r[slot] is first or _same_scalar(g.r[slot], first) for g in groups[1:]):
         if len(groups) == 1 or first.__class__ is not np.ndarray:
             return first
-    sample = next((v for v in (g.r[slot] for g in groups) if v is not None), None)
-    if sample is None:
+    values = [g.r[slot] for g in groups if g.r[slot] is not None]
+    if not values:
         return None
-    out = np.zeros(len(lanes), np.asarray(sample).dtype)
+    out = np.zeros(len(lanes), _common_dtype(values))
     for g in groups:
         if g.r[slot] is not None:
             out[np.searchsorted(lanes, g.lanes)] = g.r[slot]
     return out
 
 
+def _common_dtype(values: list[Any]) -> np.dtype:
+    """The dtype of an array of such values: uint64 for unsigned 64-bit ones, which may be Python ints here."""
+    dtypes = [v.dtype for v in values if hasattr(v, "dtype")]
+    if np.dtype(np.uint64) in dtypes or any(v.__class__ is int and v >= 1 << 63 for v in values):
+        return np.dtype(np.uint64)
+    return dtypes[0] if dtypes else np.asarray(values[0]).dtype
+
+
 def _same_scalar(a: Any, b: Any) -> bool:
-    return a.__class__ is not np.ndarray and b.__class__ is not np.ndarray and a == b
+    if a.__class__ is np.ndarray or b.__class__ is np.ndarray:
+        return False
+    return bool(a == b) and (a != 0 or np.signbit(a) == np.signbit(b))
 
 
 # -- warp-level instructions ----------------------------------------------------------------------------------------
 @instruction("shfl.sync.idx")
-def shfl_sync_idx(g: Group, site: Site, mask: Any, value: Any, source: Any, width: Any) -> Any:
+def shfl_sync_idx(g: Group, place: Place, mask: Any, value: Any, source: Any, width: Any) -> Any:
     """shfl.sync.idx.b32 d, a, b, c, membermask: each lane gets `value` of lane `source` of its segment of `width`.
 
     A source lane that is not in the group gives the lane's own value, as hardware does for an inactive source.
@@ -202,7 +269,7 @@ def shfl_sync_idx(g: Group, site: Site, mask: Any, value: Any, source: Any, widt
         return value
     segment = g.lanes - (g.lanes & (width - 1))
     wanted = segment + (source & (width - 1))
-    if g.sel.__class__ is slice and g.n % WARP == 0:
+    if g.sel.__class__ is slice and g.n % WARP == 0 and not g.lanes[0] % WARP:
         result = value[wanted - g.lanes[0]]
     else:
         position = np.minimum(np.searchsorted(g.lanes, wanted), g.n - 1)
@@ -211,7 +278,7 @@ def shfl_sync_idx(g: Group, site: Site, mask: Any, value: Any, source: Any, widt
 
 
 @instruction("elect.sync")
-def elect_sync(g: Group, site: Site) -> Any:
+def elect_sync(g: Group, place: Place) -> Any:
     """elect.sync d|p, membermask: true in one lane of each warp; the lowest active one, as on today's hardware."""
     if g.n == 1:
         return 1
@@ -223,11 +290,15 @@ def elect_sync(g: Group, site: Site) -> Any:
 
 
 @instruction("bar.warp.sync")
-def bar_warp_sync(g: Group, site: Site) -> None:
+def bar_warp_sync(g: Group, place: Place) -> None:
     """bar.warp.sync membermask: orders the lanes of a warp; lanes of a warp meet at joins, so none has to be awaited."""
+    if g.cta.detector is not None:
+        g.cta.detector.synchronise_warps(g)
 
 
 def same(value: Any) -> Any:
     """The Python scalar that all elements of an array equal, or the array itself when they differ."""
     first = value[0]
-    return first.item() if (value == first).all() else value
+    if not (value == first).all() or (first == 0 and value.dtype.kind == "f"):
+        return value
+    return first.item() if value.dtype.kind in "iub" else first

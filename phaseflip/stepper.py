@@ -1,0 +1,128 @@
+"""The loop over steps of one cluster: the schedule picks a group of threads to run, or an operation to land."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .control_flow import EXIT
+from .deadlock import deadlock_finding, polling_finding
+from .errors import Deadlock, SimulatorFault
+from .machine.cta import Cluster, land
+from .machine.divergence import PARTED
+from .machine.warp import Group
+from .schedule import Schedule
+
+TURN_BLOCKS = 10_000
+"""Blocks that a group may run before others get a turn: more than any loop of a kernel that does not poll needs."""
+
+POLL_BLOCKS = 3_000_000
+"""Blocks in such long turns after which a cluster is given up: seconds of a loop that waits for nothing to come."""
+
+
+class Stepper:
+    """The loop over steps of one cluster."""
+
+    def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
+        self.cluster, self.schedule = cluster, schedule
+        self.single_blocks = schedule.by_warp
+        self.polled = 0
+
+    def run(self) -> None:
+        """Until every thread has exited and nothing is in flight."""
+        cluster = self.cluster
+        while True:
+            runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
+            if not runnable and self.schedule.lazy and self.release_a_join():
+                continue
+            pipes = [p for p in cluster.pipes.values() if p]
+            if runnable or pipes:
+                choice = self.schedule.pick(len(runnable), len(pipes))
+                if choice < len(runnable):
+                    self.step(runnable[choice])
+                else:
+                    land(pipes[choice - len(runnable)].popleft())
+            elif not self.release_a_join():
+                if not cluster.groups:
+                    if cluster.joins:
+                        raise SimulatorFault("threads were lost at a join")
+                    return
+                raise Deadlock(deadlock_finding(cluster))
+
+    def step(self, g: Group) -> None:
+        """Run a group until it waits, parts, meets others or exits; by single blocks where the schedule interleaves."""
+        if g.wait is not None:
+            wait, g.wait = g.wait, None
+            wait.finish(g)
+        blocks, turn = self.cluster.program.blocks, 0
+        while True:
+            result = blocks[g.pc](g)
+            if result.__class__ is int:
+                g.pc = result
+                turn += 1
+                if (
+                    turn > TURN_BLOCKS
+                    and result != EXIT
+                    and not (g.joins and g.joins[-1].pc == result)
+                ):
+                    self.yield_turn(g, turn)
+                    return
+                if result == EXIT:
+                    self.exit(g)
+                    return
+                if g.joins and g.joins[-1].pc == result:
+                    merged = self.meet(g)
+                    if merged is None:
+                        return
+                    g = merged
+                if self.single_blocks:
+                    return
+            elif result is PARTED:
+                return
+            else:
+                g.wait = result
+                if not result.ready():
+                    return
+                g.wait = None
+                result.finish(g)
+
+    def yield_turn(self, g: Group, blocks: int) -> None:
+        """A group that runs on and on may be polling: let others run, and end the run if nothing ever changes."""
+        self.polled += blocks
+        if self.polled > POLL_BLOCKS:
+            raise Deadlock(polling_finding(self.cluster, g))
+        self.cluster.groups.remove(g)
+        self.cluster.groups.append(g)
+
+    def meet(self, g: Group) -> Group | None:
+        """A group at its join: the whole group if it was the last part, through as many joins as end here."""
+        while g.joins and g.joins[-1].pc == g.pc:
+            merged = g.joins[-1].arrive(g)
+            if merged is None:
+                self.cluster.groups.remove(g)
+                self.waiting_joins(g.joins[-1])
+                return None
+            self.cluster.groups_changed(g, [merged])
+            g = merged
+        return g
+
+    def waiting_joins(self, join: Any) -> None:
+        if join not in self.cluster.joins:
+            self.cluster.joins.append(join)
+
+    def release_a_join(self) -> bool:
+        """Nothing can run: let the warps go on that only wait to meet others. False if there are none."""
+        self.cluster.joins = [join for join in self.cluster.joins if join.arrived]
+        for join in self.cluster.joins:
+            freed = join.release()
+            if freed is not None:
+                self.cluster.groups.append(freed)
+                merged = self.meet(freed)
+                return merged is not None or self.release_a_join()
+        return False
+
+    def exit(self, g: Group) -> None:
+        """Threads have returned; barriers that wait for all threads no longer wait for them."""
+        self.cluster.groups.remove(g)
+        g.cta.live_threads -= g.n
+        for barrier in g.cta.barriers:
+            barrier.settle()

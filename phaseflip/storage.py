@@ -1,0 +1,72 @@
+"""Where a kernel's values live: register slots, offsets in a thread's frame, offsets in shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import device_ir as ir
+from .errors import UnsupportedInstruction
+from .instructions import dtype_size
+from .ir_queries import collect_indexed, roots, shared_uses, walk
+from .program import DYNAMIC_SHARED_BASE
+
+
+class Layout:
+    """Where things live: register slots, offsets in a thread's frame and in shared memory (all in bytes)."""
+
+    def __init__(self) -> None:
+        self.slots: dict[Any, int] = {}
+        self.mutable: set[int] = set()
+        self.frame: dict[ir.Buffer, int] = {}
+        self.shared: dict[ir.Buffer, int] = {}
+        self.scalars: set[ir.Buffer] = set()
+        self.frame_bytes, self.static_bytes = 0, 0
+
+    def slot(self, key: Any) -> int:
+        """The slot of a variable, or of (buffer, index) for an element of a local buffer kept in registers."""
+        return self.slots.setdefault(key, len(self.slots))
+
+    def place(self, body: list[ir.Stmt]) -> None:
+        """Give every local buffer a register slot or an offset in the frame, every shared one an offset."""
+        allocated: list[ir.Buffer] = []
+        indexed: set[ir.Buffer] = set()  # not all of their elements are reached by constant indices
+        for statement in walk(body):
+            if isinstance(statement, ir.Allocate) and statement.buffer not in allocated:
+                allocated.append(statement.buffer)
+            for e in roots(statement):
+                collect_indexed(e, indexed)
+            if isinstance(statement, ir.Store):
+                collect_indexed(
+                    ir.Load(statement.buffer, statement.index, statement.buffer.dtype), indexed
+                )
+        for buffer in allocated:
+            size = (buffer.elements or 0) * dtype_size(buffer.dtype)
+            if buffer.scope == "local":
+                if buffer not in indexed:
+                    self.scalars.add(buffer)
+                else:
+                    self.frame[buffer] = self.frame_bytes
+                    self.frame_bytes += -(-size // 64) * 64
+            elif buffer.scope == "shared.dyn":
+                self.shared[buffer] = DYNAMIC_SHARED_BASE
+            elif buffer.scope.startswith("shared"):
+                self.shared[buffer] = DYNAMIC_SHARED_BASE + self.static_bytes
+                self.static_bytes += -(-size // 16) * 16
+            else:
+                raise UnsupportedInstruction(
+                    f"storage scope {buffer.scope} of {buffer.name} is not simulated"
+                )
+        if self.static_bytes:
+            for buffer in self.shared:
+                if buffer.scope == "shared.dyn":
+                    self.shared[buffer] += self.static_bytes
+
+    def shared_names(self, body: list[ir.Stmt]) -> list[tuple[int, str]]:
+        """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending."""
+        lowest: dict[str, int] = {}
+        for statement in walk(body):
+            for e in roots(statement):
+                for buffer, index in shared_uses(e):
+                    offset = self.shared[buffer.root] + index * dtype_size(buffer.dtype)
+                    lowest[buffer.name] = min(offset, lowest.get(buffer.name, offset))
+        return sorted((offset, name) for name, offset in lowest.items())

@@ -1,0 +1,180 @@
+"""mbarrier: the state machine against a plain model, and waiting on it through TIRx kernels."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tvm.script import tirx as T
+
+from phaseflip import lower, simulate
+from phaseflip.finding import Place
+from phaseflip.machine.mbarrier import Mbarrier
+
+N = 128
+
+
+def barrier(expected, reports=None):
+    """A barrier of a CTA that collects what it reports."""
+    reports = [] if reports is None else reports
+    cta = SimpleNamespace(cluster=SimpleNamespace(threads=N), report=reports.append)
+    return Mbarrier("bar", cta, expected, None)
+
+
+def arrive(b, count=1):
+    b.arrive(Place("test", "here", 1), "thread", count, None, lambda clock: True)
+
+
+class Model:
+    """PTX's description, word by word."""
+
+    def __init__(self, expected):
+        self.expected, self.pending, self.tx, self.completed = expected, expected, 0, 0
+
+    def settle(self):
+        if self.pending == 0 and self.tx == 0:
+            self.completed += 1
+            self.pending = self.expected
+
+    def arrive(self, count):
+        self.pending -= count
+        self.settle()
+
+    def complete_tx(self, n):
+        self.tx -= n
+        self.settle()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_histories_agree_with_the_model(seed):
+    rng = random.Random(seed)
+    expected = rng.choice([1, 2, 3, 32, 128])
+    real, model = barrier(expected), Model(expected)
+    for _ in range(300):
+        action = rng.randrange(3)
+        if action == 0 and model.pending:
+            count = rng.randint(1, model.pending)
+            arrive(real, count)
+            model.arrive(count)
+        elif action == 1 and model.pending:
+            n = rng.choice([16, 128, 4096])
+            real.expect_tx(n)
+            model.tx += n
+        elif action == 2 and (model.tx or model.pending):
+            n = rng.choice([model.tx, 16])  # may run ahead of its expect_tx: the count is signed
+            real.complete_tx(n)
+            model.complete_tx(n)
+        assert (real.phase, real.pending, real.tx) == (model.completed, model.pending, model.tx)
+
+
+def test_bytes_that_arrive_before_they_are_announced_do_not_complete_the_phase():
+    b = barrier(1)
+    b.complete_tx(64)
+    assert (b.phase, b.tx) == (0, -64)
+    b.expect_tx(64)
+    arrive(b)
+    assert (b.phase, b.tx, b.pending) == (1, 0, 1)
+
+
+def test_more_arrivals_than_expected_are_reported():
+    reports = []
+    b = barrier(2, reports)
+    arrive(b, 3)
+    assert [f.code for f in reports] == ["over-arrival"]
+
+
+def test_the_state_in_words():
+    b = barrier(4)
+    arrive(b)
+    b.expect_tx(96)
+    assert str(b) == "bar (phase 0, 1 of 4 arrivals, 96 bytes to come)"
+
+
+# -- in kernels -------------------------------------------------------------------------------------------------------
+def phases_kernel(parities):
+    """Warp 0 commits once a phase, three times; all wait for phase i by the parity in bit i of `parities`."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        wg_id = T.warpgroup_id([1])
+        warp = T.warp_id_in_wg([4])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.ptx.fence.mbarrier_init()
+        T.cuda.cta_sync()
+        for i in T.serial(3):
+            if warp == 0:
+                if T.ptx.elect_sync():
+                    T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1)
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), T.shift_right(parities, i) & 1)
+            T.cuda.cta_sync()
+        D[warp * 32 + lane] = warp
+
+    return lower(kernel)
+
+
+@pytest.mark.parametrize("schedule", ["in-order", "eager", "lazy", "random:1"])
+def test_alternating_parities_follow_the_phases(schedule):
+    run = simulate(phases_kernel(0b010), [np.full(N, -1, np.int32)], schedule)
+    assert [str(f) for f in run.findings if f.severity == "error"] == []
+    np.testing.assert_array_equal(run.outputs["D"], np.arange(N) // 32)
+    assert run.counters["tcgen05.commit"] == 3
+    assert run.counters["barrier_waits"] == 4 * (1 + 3 + 3)
+
+
+@pytest.mark.parametrize("schedule", ["in-order", "eager", "lazy", "random:1"])
+def test_a_parity_that_is_not_flipped_is_an_error_under_every_schedule(schedule):
+    """The second wait names parity 0 again: it may pass on phase 0, or block for ever once phase 1 is complete."""
+    run = simulate(phases_kernel(0b000), [np.full(N, -1, np.int32)], schedule)
+    assert "stale-wait" in [f.code for f in run.findings if f.severity == "error"]
+
+
+@pytest.mark.parametrize("schedule", ["in-order", "eager", "lazy", "random:1"])
+def test_a_fresh_barrier_lets_parity_1_pass(schedule):
+    """A producer's first wait: the phase before phase 0 counts as complete."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        tid = T.thread_id([N])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if tid == 0:
+            T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.ptx.fence.mbarrier_init()
+        T.cuda.cta_sync()
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 1)
+        D[tid] = 1
+
+    run = simulate(kernel, [np.zeros(N, np.int32)], schedule)
+    assert run.findings == []
+    assert run.outputs["D"].all()
+
+
+def test_waiting_on_a_barrier_without_init_is_reported_at_its_line():
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        tid = T.thread_id([N])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # here
+        D[tid] = 1
+
+    run = simulate(kernel, [np.zeros(N, np.int32)])
+    (finding,) = run.findings
+    assert finding.code == "barrier-not-initialised"
+    with open(__file__, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert finding.file == __file__ and lines[finding.line - 1].endswith("# here")

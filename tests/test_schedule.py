@@ -1,0 +1,60 @@
+"""Schedules by name, and what each of them picks."""
+
+import pytest
+
+from phaseflip.errors import BadInput
+from phaseflip.schedule import parse_schedule
+
+
+@pytest.mark.parametrize(
+    "name", ["in-order", "eager", "lazy", "random:0", "random:7", "random:123456789"]
+)
+def test_a_name_replays_its_schedule(name):
+    schedule = parse_schedule(name)
+    assert schedule.name == name
+    choices = [schedule.pick(3, 2) for _ in range(50)]
+    again = parse_schedule(schedule.name)
+    assert [again.pick(3, 2) for _ in range(50)] == choices
+
+
+@pytest.mark.parametrize(
+    "name", ["", "random", "random:", "random:x", "random:-1", "random:1.5", "In-Order", "lazy:3", "fast"]
+)  # fmt: skip
+def test_an_unknown_schedule_is_refused_with_the_legal_ones(name):
+    with pytest.raises(BadInput) as error:
+        parse_schedule(name)
+    message = str(error.value)
+    assert all(word in message for word in ("in-order", "eager", "lazy", "random:"))
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(("groups", "landings"), [(1, 0), (0, 1), (3, 2), (1, 1)])
+def test_picks_are_in_range(groups, landings):
+    for name in ("in-order", "eager", "lazy", "random:3"):
+        schedule = parse_schedule(name)
+        for _ in range(30):
+            assert 0 <= schedule.pick(groups, landings) < groups + landings
+
+
+def test_in_order_lands_first_and_lazy_runs_first():
+    assert parse_schedule("in-order").pick(3, 2) == 3
+    assert parse_schedule("in-order").pick(3, 0) == 0
+    assert parse_schedule("lazy").pick(3, 2) == 0
+    assert parse_schedule("lazy").pick(0, 2) == 0
+
+
+def test_only_random_runs_warps_apart_and_only_eager_lands_at_once():
+    names = ["in-order", "eager", "lazy", "random:1"]
+    assert [parse_schedule(n).by_warp for n in names] == [False, False, False, True]
+    assert [parse_schedule(n).eager for n in names] == [False, True, False, False]
+
+
+def test_seeds_differ():
+    schedules = [parse_schedule(f"random:{seed}") for seed in range(5)]
+    assert len({tuple(s.pick(4, 0) for _ in range(20)) for s in schedules}) == 5
+
+
+@pytest.mark.parametrize("name", ["random:²", "random:٣"])
+def test_digits_that_are_no_numbers_are_refused_in_words(name):
+    with pytest.raises(BadInput):
+        parse_schedule(name)

@@ -18,11 +18,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES, choose_device
-from phaseflip.errors import BadInput, Deadlock
+from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -31,6 +31,14 @@ CLEAN, FAILED, BAD_INPUT, HARNESS_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 PROGRESS_AFTER_SECONDS = 2.0
 LARGEST_EXTENT = 2**31 - 1
 """TVM's index type in these kernels is a 32-bit int."""
+
+
+class Outcome(NamedTuple):
+    """What a command has to say: exit code, the object of --json, (label, text) rows for people."""
+
+    code: int
+    report: dict[str, Any]
+    rows: list[tuple[str, str]]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,7 +94,9 @@ def _parser() -> argparse.ArgumentParser:
         "--inputs",
         default="normal",
         metavar="KIND",
-        help="normal, integers, one-hot, permutation, large, subnormal, special (default: normal)",
+        help="normal, integers, one-hot, permutation, large, subnormal or special (default: normal),"
+        " then any of +nan-a:ROW +nan-b:ROW +permute-a:SEED +scale-a:POWER +zero-chunk:INDEX,"
+        " as in integers+nan-a:5",
     )
     run.add_argument("--device", choices=DEVICE_CHOICES, default="auto", help="(default: auto)")
     return parser
@@ -152,14 +162,14 @@ class _ProgressBar:
 @contextlib.contextmanager
 def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
     """A progress callback for the run on a terminal, None elsewhere."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     with _ProgressBar(label) as bar:
         yield bar
 
 
-def _list(args: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+def _list(args: argparse.Namespace) -> Outcome:
     from phaseflip.kernel import list_kernels
 
     kernels = [
@@ -172,13 +182,22 @@ def _list(args: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         }
         for kernel in list_kernels()
     ]
-    return CLEAN, {"kernels": kernels}
+    rows = [
+        row
+        for k in kernels
+        for row in (
+            (f"{k['name']:<12}", str(k["summary"])),
+            (" " * 12, f"{k['shapes']}; {k['dtype']}; {k['needs']}"),
+        )
+    ]
+    return Outcome(CLEAN, {"kernels": kernels}, rows)
 
 
-def _run(args: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+def _run(args: argparse.Namespace) -> Outcome:
     if args.seed < 0:
         raise BadInput(f"argument --seed: {args.seed} is negative; a seed is 0 or more")
     device = choose_device(args.device)
+    from phaseflip.finding import render
     from phaseflip.kernel import find_kernel
     from phaseflip.verify import verify
 
@@ -194,41 +213,17 @@ def _run(args: argparse.Namespace) -> tuple[int, dict[str, Any]]:
                 schedule=args.schedule,
                 progress=progress,
             )
-        report = dict(verdict.to_json())
-    except Deadlock as deadlock:
-        report = _deadlock_report(args, kernel.name, shape, str(deadlock))
     except MemoryError:
         raise BadInput(
             f"the matrices of shape {args.M}x{args.N}x{args.K} do not fit into memory;"
             " choose smaller M, N and K"
         ) from None
-    report["device"] = device.name
+    report = plain({**verdict.to_json(), "device": device.name})
     if device.note:
         report["note"] = device.note
-    errors = [f for f in report["findings"] if f.get("severity", "error") == "error"]
-    return (CLEAN if report["passed"] and not errors else FAILED), report
-
-
-def _deadlock_report(
-    args: argparse.Namespace, kernel: str, shape: tuple[int, int, int], message: str
-) -> dict[str, Any]:
-    """The report of a run that could not go on: no result, one finding."""
-    from phaseflip.verify import replay_line
-
-    return {
-        "kernel": kernel,
-        "shape": list(shape),
-        "schedule": args.schedule,
-        "passed": False,
-        "max_abs_error": None,
-        "findings": [{"code": "deadlock", "severity": "error", "message": message, "count": 1}],
-        "counters": {},
-        "seconds": {"lower": None, "translate": None, "simulate": None},
-        "replay": replay_line(
-            kernel, *shape, seed=args.seed, schedule=args.schedule, inputs=args.inputs
-        ),
-        "oracles": [],
-    }
+    findings = [line for finding in verdict.findings for line in render(finding).splitlines()]
+    rows = report_rows(report, findings, f"{args.inputs}, seed {args.seed}")
+    return Outcome(CLEAN if verdict.passed else FAILED, report, rows)
 
 
 def plain(value: Any) -> Any:
@@ -250,62 +245,80 @@ def _oracle_line(oracle: dict[str, Any]) -> str:
     return f"{oracle.get('name', '?'):<18}{state:<16}{message}".rstrip()
 
 
-def _finding_lines(finding: dict[str, Any]) -> list[str]:
-    place = f"{finding['file']}:{finding.get('line', '?')}: " if finding.get("file") else ""
-    count = f" ({finding['count']} times)" if finding.get("count", 1) > 1 else ""
-    severity, message = finding.get("severity", "error"), finding.get("message", "")
-    return f"{place}{severity}: {finding['code']}{count}: {message}".splitlines()
-
-
-def report_rows(report: dict[str, Any], seed: int, inputs: str) -> list[tuple[str, str]]:
+def report_rows(report: dict[str, Any], findings: list[str], inputs: str) -> list[tuple[str, str]]:
     """A report for people: (label, text) rows; one without label continues the row above."""
     error = report["max_abs_error"]
-    shape = report["shape"]
-    if error is not None:
-        error_text = f"max abs error {error:.3g}"
-    else:
-        error_text = "max abs error not finite" if report.get("oracles") else "no result"
+    error_text = "max abs error not finite" if error is None else f"max abs error {error:.3g}"
+    extents = zip("MNK", report["shape"], strict=True)
     seconds = "  ".join(f"{k} {v:.3f}" for k, v in report["seconds"].items() if v is not None)
     groups: list[tuple[str, list[str]]] = [
         ("kernel", [str(report["kernel"])]),
-        (
-            "shape",
-            ["  ".join(f"{axis} {extent}" for axis, extent in zip("MNK", shape, strict=True))],
-        ),
-        ("inputs", [f"{inputs}, seed {seed}"]),
+        ("shape", ["  ".join(f"{axis} {extent}" for axis, extent in extents)]),
+        ("inputs", [inputs]),
         ("device", [" - ".join(str(report[k]) for k in ("device", "note") if report.get(k))]),
         ("schedule", [str(report["schedule"])]),
         ("verdict", [f"{'PASSED' if report['passed'] else 'FAILED'}   {error_text}"]),
+        ("findings", findings or ["none"]),
         ("oracles", [_oracle_line(oracle) for oracle in report.get("oracles", [])]),
-        ("findings", [line for f in report["findings"] for line in _finding_lines(f)] or ["none"]),
         ("counters", [f"{name:<34}{value:>14,}" for name, value in report["counters"].items()]),
         ("seconds", [seconds] if seconds else []),
         ("replay", [str(report["replay"])]),
     ]
-    return [(label if i == 0 else "", text) for label, g in groups for i, text in enumerate(g)]
+    return [
+        (f"{'' if i else label:<10}", text)
+        for label, group in groups
+        for i, text in enumerate(group)
+    ]
 
 
-def _print_run(report: dict[str, Any], args: argparse.Namespace) -> None:
+def _text(rows: list[tuple[str, str]], passed: bool) -> str:
     """Aligned lines; the verdict is coloured on a terminal, and nothing else differs there."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-    for label, text in report_rows(report, args.seed, args.inputs):
-        style = ("bold green" if report["passed"] else "bold red") if label == "verdict" else ""
-        console.print(Text.assemble((f"{label:<10}", "dim"), (text, style)))
+    with console.capture() as capture:  # not printed by rich, which exits 1 if the reader has gone
+        for label, text in rows:
+            style = ("bold green" if passed else "bold red") if label.startswith("verdict") else ""
+            console.print(Text.assemble((label, "dim"), (text, style)))
+    return capture.get()
 
 
-def _print_list(report: dict[str, Any]) -> None:
-    for kernel in report["kernels"]:
-        print(f"{kernel['name']:<12}{kernel['summary']}")
-        print(f"{'':<12}{kernel['shapes']}; {kernel['dtype']}; {kernel['needs']}")
+@contextlib.contextmanager
+def _standard_output_kept_clean() -> Iterator[None]:
+    """Send to standard error what a kernel file prints, and what processes that it starts print."""
+    try:
+        on_terminal_or_file = sys.stdout.fileno() == 1
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by a test
+        on_terminal_or_file = False
+    with contextlib.ExitStack() as undo:
+        if on_terminal_or_file and sys.stderr is not None:
+            sys.stdout.flush()
+            saved = os.dup(1)
+            undo.callback(os.close, saved)
+            undo.callback(os.dup2, saved, 1)
+            os.dup2(2, 1)
+        undo.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+def _write(text: str) -> None:
+    """Write the report. A reader that has left (`| head -1`) changes neither it nor the verdict."""
+    if sys.stdout is None:
+        return
+    with contextlib.suppress(AttributeError):  # what a test or a notebook puts there may lack it
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python's last flush complains
 
 
 def _fail(sentence: str, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"error": sentence}))
-    else:
+        _write(json.dumps({"error": sentence}) + "\n")
+    elif sys.stderr is not None:
         print(f"phaseflip: {sentence}", file=sys.stderr)
 
 
@@ -317,15 +330,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.perf_counter()
     try:
         args = _parser().parse_args(words)
-        # A kernel file is somebody's code and may print: standard output is for the report.
-        with contextlib.redirect_stdout(sys.stderr):
-            code, report = (_run if args.command == "run" else _list)(args)
+        with _standard_output_kept_clean():
+            outcome = (_run if args.command == "run" else _list)(args)
         if as_json:
-            print(json.dumps(plain(report), allow_nan=False))
-        elif args.command == "run":
-            _print_run(plain(report), args)
+            _write(json.dumps(outcome.report, allow_nan=False) + "\n")
         else:
-            _print_list(report)
+            _write(_text(outcome.rows, passed=outcome.code == CLEAN))
     except BadInput as error:
         if with_traceback:
             traceback.print_exc()
@@ -341,4 +351,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = "" if with_traceback else "; --traceback shows where"
         _fail(f"fault of the harness, not a verdict on the kernel ({what}){hint}", as_json)
         return HARNESS_ERROR
-    return code
+    return outcome.code

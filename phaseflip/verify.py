@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import shlex
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
+from phaseflip.finding import Finding, Place, errors, render
 from phaseflip.inputs import make_inputs, numpy_dtype
 from phaseflip.kernel import Kernel
 from phaseflip.oracle import OracleResult
+from phaseflip.schedule import parse_schedule
 
 GATES = ("bound", "tolerance", "exact", "all")
 """Which oracle decides: one of the three, or every one that applies."""
@@ -26,7 +29,8 @@ class Verdict:
     """The outcome of one run. `run` is the simulator's Run, D the output matrix (M, N).
 
     `max_abs_error` is the gate's: |D - reference|, inf where only one of the two is finite.
-    `oracles` are, in order, tolerance, bound, exact and unwritten-output.
+    `oracles` are, in order, tolerance, bound, exact and unwritten-output; `source` is where the
+    kernel's factory stands.
     """
 
     kernel: str
@@ -40,21 +44,37 @@ class Verdict:
     passed: bool
     max_abs_error: float
     replay: str
+    source: Place = Place()
 
     @property
-    def failures(self) -> list[str]:
-        """One sentence for each reason why this run did not pass."""
-        reasons = [r.message for r in _deciding(self.oracles, self.gate) if r.passed is False]
-        return reasons + [str(f) for f in self.run.findings if _is_error(f)]
+    def findings(self) -> list[Finding]:
+        """What the run found; if no error is among it, also one for each deciding oracle that failed.
+
+        After an error in the run a wrong or missing number is its consequence, not a second defect;
+        `oracles` shows it all the same.
+        """
+        found: list[Finding] = list(self.run.findings)
+        if errors(found):
+            return found
+        wrong = [r for r in _deciding(self.oracles, self.gate) if r.passed is False]
+        return found + [
+            Finding(
+                "unwritten-output" if r.name == "unwritten-output" else "wrong-result",
+                r.message,
+                place=self.source,
+            )
+            for r in wrong
+        ]
 
     @property
     def message(self) -> str:
-        """One line: what ran, the verdict, why, and for a failure the line that replays it."""
+        """What ran, the verdict and why; for a failure the last line is the one that replays it."""
         M, N, K = self.shape
         what = f"{self.kernel} {M}x{N}x{K} {self.schedule}"
         if self.passed:
             return f"{what}: passed, largest error {self.max_abs_error:.3g}"
-        return f"{what}: FAILED: {'; '.join(self.failures)}; replay: {self.replay}"
+        reasons = [render(finding) for finding in errors(self.findings)]
+        return "\n".join([f"{what}: FAILED", *reasons, f"replay: {self.replay}"])
 
     def oracle(self, name: str) -> OracleResult:
         """Return the result of the oracle of that name; KeyError if there is none."""
@@ -69,25 +89,12 @@ class Verdict:
             "device": self.device,
             "passed": self.passed,
             "max_abs_error": self.max_abs_error if np.isfinite(self.max_abs_error) else None,
-            "findings": self._findings(),
+            "findings": [finding.to_json() for finding in self.findings],
             "counters": {name: int(count) for name, count in self.run.counters.items()},
             "seconds": {name: float(time) for name, time in self.run.seconds.items()},
             "replay": self.replay,
             "oracles": [result.to_json() for result in self.oracles],
         }
-
-    def _findings(self) -> list[dict[str, Any]]:
-        """The run's findings, then one for each deciding oracle that failed, in the same form."""
-        numeric = [
-            {
-                "code": result.name if result.name == "unwritten-output" else "wrong-result",
-                "severity": "error",
-                "message": result.message,
-            }
-            for result in _deciding(self.oracles, self.gate)
-            if result.passed is False
-        ]
-        return [_finding_json(f) for f in self.run.findings] + numeric
 
 
 def verify(
@@ -106,13 +113,13 @@ def verify(
     """Simulate `kernel` on `make_inputs(inputs, M, N, K, seed)` and judge D, poisoned beforehand.
 
     The run passes if the gate's oracle does not fail, every element of D was written, and no
-    finding is an error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate,
-    and Deadlock if the kernel cannot progress.
+    finding is an error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate.
     """
     from phaseflip.simulator import simulate
 
     if gate not in GATES:
         raise BadInput(f"unknown gate {gate!r}; known are {', '.join(GATES)}")
+    parse_schedule(schedule)
     shape = kernel.check_shape(M, N, K)
     operands = kernel.operands(*shape)
     A, B = make_inputs(inputs, *shape, seed, operands.dtype)
@@ -140,10 +147,10 @@ def verify(
         D=result,
         oracles=oracles,
         gate=gate,
-        passed=all(r.passed is not False for r in deciding)
-        and not any(_is_error(f) for f in run.findings),
+        passed=all(r.passed is not False for r in deciding) and not errors(run.findings),
         max_abs_error=_gate_error(oracles, gate),
         replay=replay_line(kernel.name, *shape, seed=seed, schedule=run.schedule, inputs=inputs),
+        source=_source_of(kernel),
     )
 
 
@@ -176,12 +183,7 @@ def _gate_error(oracles: list[OracleResult], gate: str) -> float:
     return errors.get(gate, errors["bound"])
 
 
-def _is_error(finding: Any) -> bool:
-    return str(getattr(finding, "severity", "error")) == "error"
-
-
-def _finding_json(finding: Any) -> dict[str, Any]:
-    """A finding as a dict: its own `to_json`, else its fields."""
-    if hasattr(finding, "to_json"):
-        return dict(finding.to_json())
-    return asdict(finding) if is_dataclass(finding) else dict(finding)  # type: ignore[arg-type]
+def _source_of(kernel: Kernel) -> Place:
+    """File and line of the kernel's factory, as far as it has one."""
+    code = getattr(inspect.unwrap(kernel.factory), "__code__", None)
+    return Place() if code is None else Place("", code.co_filename, code.co_firstlineno)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +19,8 @@ import pytest
 import phaseflip.kernel
 from phaseflip import cli
 from phaseflip.devices import Device, choose_device
-from phaseflip.errors import BadInput, Deadlock
+from phaseflip.errors import BadInput
+from phaseflip.finding import Finding, Place, render
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {
@@ -87,21 +91,25 @@ def report(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`fake(outcome)`: verification returns this report, or raises this exception."""
+    """`fake(outcome, findings)`: verification returns this report, or raises this exception."""
 
-    def install(outcome: dict[str, Any] | BaseException) -> dict[str, Any]:
+    def install(
+        outcome: dict[str, Any] | BaseException, findings: Sequence[Finding] = ()
+    ) -> dict[str, Any]:
         calls: dict[str, Any] = {}
 
         class Verdict:
+            def __init__(self, report: dict[str, Any]) -> None:
+                self.report, self.passed, self.findings = report, report["passed"], findings
+
             def to_json(self) -> dict[str, Any]:
-                assert isinstance(outcome, dict)
-                return outcome
+                return self.report
 
         def verify(kernel: Any, *shape: int, **options: Any) -> Verdict:
             calls.update(options, shape=shape)
             if isinstance(outcome, BaseException):
                 raise outcome
-            return Verdict()
+            return Verdict(outcome)
 
         monkeypatch.setattr("phaseflip.verify.verify", verify)
         kernel = ModuleType("kernel")
@@ -126,9 +134,9 @@ def test_report_for_people_names_everything(run: Any, fake: Any) -> None:
         "device    sim",
         "schedule  in-order",
         "verdict   PASSED   max abs error 0.25",
+        "findings  none",
         "oracles   bound             passed          every element within its bound",
         "          exact             not applicable  inputs are not small integers",
-        "findings  none",
         "counters  tcgen05.mma                                    4",
         "seconds   lower 0.500  translate 0.250  simulate 0.125",
         "replay    python -m phaseflip run fake 128 256 64 --seed 0 --schedule in-order",
@@ -157,26 +165,15 @@ def test_wrong_result_exits_1(run: Any, fake: Any) -> None:
     assert run(*RUN, "--json").json["passed"] is False
 
 
-def test_an_error_finding_exits_1_and_a_note_does_not(run: Any, fake: Any) -> None:
-    finding = {"code": "race", "file": "k.py", "line": 9, "message": "unordered", "count": 3}
-    fake(report(findings=[finding | {"severity": "error"}]))
+def test_findings_are_rendered_in_full(run: Any, fake: Any) -> None:
+    finding = Finding("race", "unordered", "note", Place("st.shared", "k.py", 9), count=3)
+    fake(report(findings=[finding.to_json()]), [finding])
     output = run(*RUN)
-    assert output.code == 1
-    assert "findings  k.py:9: error: race (3 times): unordered" in output.out
-    fake(report(findings=[finding | {"severity": "note"}]))
-    assert run(*RUN).code == 0
-
-
-def test_deadlock_exits_1_with_a_finding(run: Any, fake: Any) -> None:
-    fake(Deadlock("nothing can run\nCTA 0 warps 0-3 wait on mma_bar phase 0"))
-    output = run(*RUN, "--json", "--schedule", "lazy")
-    assert output.code == 1 and output.json.keys() >= KEYS
-    assert output.json["findings"][0]["code"] == "deadlock"
-    assert "mma_bar" in output.json["findings"][0]["message"]
-    assert output.json["passed"] is False and "--schedule lazy" in output.json["replay"]
-    text = run(*RUN)
-    assert text.code == 1 and "FAILED   no result" in text.out
-    assert "          CTA 0 warps 0-3 wait on mma_bar phase 0" in text.out
+    assert output.code == 0
+    lines = output.out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("findings  note: race"))
+    assert [line[10:] for line in lines[start : start + 3]] == render(finding).splitlines()
+    assert run(*RUN, "--json").json["findings"] == [finding.to_json()]
 
 
 def test_harness_error_exits_3_in_one_sentence(
@@ -336,18 +333,51 @@ def test_run_json_is_the_same_twice(run: Any, schedule: str) -> None:
 def test_replay_line_gives_the_same_report(run: Any) -> None:
     words = ("run", "hgemm_v1", 128, 128, 64, "--seed", 2, "--inputs", "integers")
     first = run(*words, "--schedule", "random:3", "--json").json
-    replay = first["replay"].split()
+    replay = shlex.split(first["replay"])
     assert replay[:3] == ["python", "-m", "phaseflip"]
     again = run(*replay[3:], "--json").json
     assert first | {"seconds": 0} == again | {"seconds": 0}
 
 
 def test_a_file_and_its_factory(run: Any, tmp_path: Path) -> None:
-    file = tmp_path / "my kernel.py"
+    file = tmp_path / "my $kernel's.py"
     file.write_text((ROOT / "kernels" / "hgemm_v1.py").read_text())
-    output = run("run", f"{file}:hgemm_v1", 128, 128, 64, "--json")
+    output = run("run", f"{file}:hgemm_v1", 128, 128, 64, "--inputs", "normal+scale-a:2", "--json")
     assert output.code == 0 and output.json["passed"] is True, output.err
-    assert str(file) in output.json["kernel"]
+    assert output.json["kernel"] == f"{file}:hgemm_v1"
+    again = run(*shlex.split(output.json["replay"])[3:], "--json")
+    assert again.json | {"seconds": 0} == output.json | {"seconds": 0}
+
+
+def shell(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `command` in bash, where "$@" is the arguments, and $PHASEFLIP the command line."""
+    return subprocess.run(
+        ["bash", "-c", command, "bash", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PHASEFLIP": f"{shlex.quote(sys.executable)} -m phaseflip"},
+    )
+
+
+def test_a_reader_that_leaves_and_closed_streams_change_nothing() -> None:
+    done = shell("$PHASEFLIP list 2>&- | head -1; echo ${PIPESTATUS[0]}")
+    assert done.stdout.splitlines()[0].startswith("hgemm_v1")
+    assert done.stdout.splitlines()[1] == "0" and done.stderr == ""
+    assert shell("$PHASEFLIP run --json >&-").returncode == 2
+    done = shell("$PHASEFLIP run 2>&-")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_what_a_kernel_file_and_its_children_print_goes_to_standard_error(tmp_path: Path) -> None:
+    file = tmp_path / "kärnel.py"
+    noise = "import os; print('one'); os.write(1, b'two\\n'); os.system('echo three')\n"
+    file.write_text(noise + (ROOT / "kernels" / "hgemm_v1.py").read_text(), encoding="utf-8")
+    command = 'PYTHONIOENCODING=ascii $PHASEFLIP run "$1:hgemm_v1" 128 128 64 '
+    done = shell(command + "--json", str(file))
+    assert done.returncode == 0 and json.loads(done.stdout)["kernel"] == f"{file}:hgemm_v1"
+    assert sorted(done.stderr.split()) == ["one", "three", "two"]
+    assert "k\\xe4rnel.py" in shell(command, str(file)).stdout.splitlines()[0]
 
 
 def test_a_kernel_that_computes_the_wrong_matrix_exits_1(run: Any, tmp_path: Path) -> None:
@@ -357,8 +387,11 @@ def test_a_kernel_that_computes_the_wrong_matrix_exits_1(run: Any, tmp_path: Pat
     file.write_text(text.replace("T.serial(K_TILES)", "T.serial(K_TILES - 1)"))
     output = run("run", f"{file}:hgemm_v2", 128, 128, 192, "--json")
     assert output.code == 1 and output.json["passed"] is False
-    assert "wrong-result" in [finding["code"] for finding in output.json["findings"]]
-    assert "FAILED" in run("run", f"{file}:hgemm_v2", 128, 128, 192).out
+    (finding,) = output.json["findings"]
+    assert finding["code"] == "wrong-result" and finding["file"] == str(file)
+    assert "def hgemm_v2" in file.read_text().splitlines()[finding["line"] - 1]
+    text = run("run", f"{file}:hgemm_v2", 128, 128, 192).out
+    assert "FAILED" in text and "findings  error: wrong-result" in text
 
 
 def test_a_kernel_that_hangs_exits_1(run: Any, tmp_path: Path) -> None:
@@ -368,9 +401,16 @@ def test_a_kernel_that_hangs_exits_1(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "count_two.py"
     file.write_text(text.replace(init, init.replace(", 1)", ", 2)")))
     output = run("run", f"{file}:hgemm_v1", 128, 128, 64, "--json")
-    assert output.code == 1 and output.json["findings"][0]["code"] == "deadlock"
-    message = output.json["findings"][0]["message"]
-    assert "phase 0" in message and "1 of 2 arrivals" in message
+    assert output.code == 1 and output.json["passed"] is False
+    (finding,) = output.json["findings"]  # and no second one for the result that never came
+    assert finding["code"] == "deadlock" and finding["severity"] == "error"
+    assert "phase 0" in finding["message"] and "1 of 2 arrivals" in finding["message"]
+    assert finding["file"] == str(file) and finding["line"] > 0
+    oracles = {oracle["name"]: oracle["passed"] for oracle in output.json["oracles"]}
+    assert oracles["bound"] is False and oracles["unwritten-output"] is False
+    text = run("run", f"{file}:hgemm_v1", 128, 128, 64)
+    assert text.code == 1 and "findings  error: deadlock" in text.out
+    assert "1 of 2 arrivals" in text.out
 
 
 @pytest.mark.parametrize(
@@ -426,5 +466,5 @@ def test_bad_kernel_files(
 
 def test_unsupported_tvm_version(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tvm.__version__", "0.99.0")
-    output = run("run", "hgemm_v2", 128, 128, 448)  # a shape no other test uses: nothing is cached
-    assert_bad_input(output, "0.99.0", "0.26.0")
+    assert_bad_input(run("run", "hgemm_v2", 128, 128, 64), "0.99.0", "0.26.0")
+    assert_bad_input(run("list"), "0.99.0", "0.26.0")

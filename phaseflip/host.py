@@ -13,6 +13,7 @@ import numpy as np
 
 from . import device_ir as ir
 from .errors import BadInput, UnsupportedInstruction
+from .machine.tensor_map import TensorMap, encode_tiled
 from .operators import cast, numpy_dtype, truncdiv, truncmod
 
 # Fields of TVM's struct accessors (tirx/builtin.h, TVMStructFieldKind).
@@ -59,6 +60,14 @@ class HostPlan:
         return _Interpreter(self, arrays).run()
 
 
+@dataclass
+class _MapSlot:
+    """Stack space of a tensor map, by the name of the variable that points to it."""
+
+    name: str = "tensor map"
+    map: TensorMap | None = None
+
+
 class _Stop(Exception):
     """The kernel launch was reached."""
 
@@ -93,7 +102,9 @@ class _Interpreter:
     def block(self, body: list[ir.Stmt]) -> None:
         for s in body:
             if isinstance(s, ir.Let):
-                self.values[s.var] = self.value(s.value)
+                value = self.values[s.var] = self.value(s.value)
+                if isinstance(value, _MapSlot):
+                    value.name = s.var.name
             elif isinstance(s, ir.Assert):
                 if not self.value(s.condition):
                     raise BadInput(
@@ -162,10 +173,13 @@ class _Interpreter:
         name = e.name.removeprefix("tirx.")
         if name == "isnullptr":
             return self.value(e.args[0]) is None
+        if name == "tvm_stack_alloca" and self.value(e.args[0]) == "tensormap":
+            return _MapSlot()
         if name == "tvm_stack_alloca":
             return self.stack
         if name == "handle_add_byte_offset":
-            return self.value(e.args[0])
+            base, offset = self.value(e.args[0]), self.value(e.args[1])
+            return (base, offset) if isinstance(base, str) and offset else base
         if name == "tvm_struct_get":
             return self.struct_get(
                 self.value(e.args[0]), self.value(e.args[1]), self.value(e.args[2])
@@ -197,11 +211,16 @@ class _Interpreter:
         called, begin, end = self.value(e.args[0]), self.value(e.args[2]), self.value(e.args[3])
         if called == "__tvm_set_device":
             return 0
+        if called == "runtime.cuTensorMapEncodeTiled":
+            slot = self.stack[begin, _ANY_VALUE]
+            slot.map = encode_tiled(slot.name, [self.stack[i, _ANY_VALUE] for i in range(begin, end)])
+            return 0
         if called != self.plan.device.name:
             raise UnsupportedInstruction(
                 f"{e.site}: the simulator has no meaning for the host call {called}"
             )
         values = [self.stack[i, _ANY_VALUE] for i in range(begin, end)]
+        values = [v.map if isinstance(v, _MapSlot) else v for v in values]
         n = len(self.plan.device.params)
         geometry = dict(zip(self.plan.device.launch_params, values[n:], strict=True))
         shared = geometry.pop("tirx.use_dyn_shared_memory", 0)

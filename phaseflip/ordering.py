@@ -195,6 +195,18 @@ class Ordering:
             g.position(place),
         )
 
+    def learn(self, g: Any, lane: int, ticket: Ticket) -> None:
+        """One thread learns that an operation is done."""
+        parts = []
+        for part in g.knowledge:
+            mine = part.lanes == lane
+            if mine.any():
+                clock = part.clock.with_entries(self.size, (SEEN, ticket.component, ticket.number))
+                parts.append(Part(part.lanes[mine], clock, part.proxy_fence, part.after_fence))
+            if not mine.all():
+                parts.append(Part(part.lanes[~mine], part.clock, part.proxy_fence, part.after_fence))
+        g.knowledge = parts
+
     def transfers_done(self, g: Any, kind: str) -> None:
         """tcgen05.wait::ld or ::st: every warp of the group knows that its loads or stores are done."""
 

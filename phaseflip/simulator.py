@@ -22,6 +22,8 @@ from .finding import Finding, Findings
 from .host import Launch
 from .machine.cta import CTA, Cluster
 from .machine.memory import Memory, global_base
+from .machine.tensor_map import TensorMap
+from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
 from .machine.warp import WARP, Group
 from .program import DYNAMIC_SHARED_BASE
 from .race_detector import Launch as RaceLaunch
@@ -161,6 +163,7 @@ class _Machine:
         self.shared_bytes = (
             DYNAMIC_SHARED_BASE + program.static_shared_bytes + launch.dynamic_shared_bytes
         )
+        self.tensor_maps: list[TensorMap] = []
         self.arguments = [self.argument(a) for a in launch.arguments]
         self.counts = [0] * len(program.instructions)
         self.bytes: Counter[str] = Counter()
@@ -187,6 +190,9 @@ class _Machine:
         """A kernel argument: the address of a buffer for a pointer, else the number."""
         if isinstance(value, str):
             return self.memories[self.names.index(value)].base
+        if isinstance(value, TensorMap):
+            self.tensor_maps.append(value)
+            return TENSOR_MAP_BASE + TENSOR_MAP_BYTES * (len(self.tensor_maps) - 1)
         return value
 
     def run(self, progress: Progress | None) -> None:
@@ -214,6 +220,7 @@ class _Machine:
             self.findings,
             detector,
         )
+        cluster.tensor_maps = self.tensor_maps
         cta = CTA(cluster, 0, index, self.threads, self.shared_bytes)
         cluster.ctas.append(cta)
         step = WARP if self.schedule.by_warp else self.threads
@@ -252,6 +259,8 @@ class _Machine:
         for place, count in zip(self.program.instructions, self.counts, strict=True):
             executed[place.mnemonic] += count
         result = {m: n for m, n in sorted(executed.items()) if n}
+        if self.bytes["shared_to_global"]:
+            result["bytes_shared_to_global"] = self.bytes["shared_to_global"]
         for path in (
             "global_loaded",
             "global_stored",

@@ -326,6 +326,8 @@ class _Reader:
             return ir.Cast(self.expr(e.args[0]), _dtype(e.ty), bits=True)
         if name == "tirx.address_of":
             load = self.expr(e.args[0])
+            if isinstance(load, ir.Var):
+                return load  # a tensor map parameter stands for its address
             if not isinstance(load, ir.Load):
                 raise UnsupportedInstruction(
                     f"{self.site}: address_of something that is no buffer element"

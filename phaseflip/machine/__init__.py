@@ -3,7 +3,7 @@
 Importing this package registers every instruction.
 """
 
-from . import barriers, mbarrier, memory, tensor_core, tensor_memory, tensor_transfers, warp
+from . import barriers, mbarrier, memory, tensor_core, tensor_memory, tensor_transfers, tma, warp
 
 __all__ = [
     "barriers",
@@ -11,6 +11,6 @@ __all__ = [
     "memory",
     "tensor_core",
     "tensor_memory",
-    "tensor_transfers",
+    "tensor_transfers", "tma",
     "warp",
 ]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ..finding import Finding, Findings, Place
     from ..program import Program
     from ..race_detector import RaceDetector
+    from .tensor_map import TensorMap
+    from .tma import BulkGroups
     from .warp import Group, Join
 
 
@@ -72,6 +74,8 @@ class CTA:
         self._frames: dict[np.dtype, np.ndarray] = {}
         self.tmem = TensorMemory()
         self.barriers = [NamedBarrier(i, self) for i in range(BARRIERS)]
+        self.bulk_groups: dict[int, BulkGroups] = {}
+        """Thread -> its bulk groups."""
         self.counts = cluster.counts
         self.bytes = cluster.bytes
         self.tensor_core = TensorCore(self)
@@ -115,6 +119,7 @@ class Cluster:
         self.program, self.globals, self.counts, self.bytes = program, memories, counts, byte_counts
         self.operand_cache = operand_cache
         self.counts_before = list(counts)
+        self.tensor_maps: list[TensorMap] = []
         self.eager, self.threads, self.findings, self.detector = eager, threads, findings, detector
         self.ctas: list[CTA] = []
         self.groups: list[Group] = []

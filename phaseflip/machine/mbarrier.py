@@ -41,7 +41,7 @@ class Mbarrier:
 
     __slots__ = (
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
-        "wait_epochs", "wait_place",
+        "wait_epochs", "wait_place", "registered",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,8 @@ class Mbarrier:
         self.name, self.cta = name, cta
         self.expected = self.pending = expected
         self.tx = 0
+        self.registered = 0
+        """Bytes that this phase has been told to expect."""
         self.phase = 0
         self.started = 0
         self.consumed = np.full(cta.cluster.threads, NEVER, np.int64)
@@ -96,16 +98,41 @@ class Mbarrier:
                 return
             count = self.pending
         self.pending -= count
-        self._complete()
+        self._settle_bytes(place, who)
 
     def expect_tx(self, nbytes: int) -> None:
         """Raise the number of bytes that must arrive in this phase."""
         self.tx += nbytes
+        self.registered += nbytes
 
-    def complete_tx(self, nbytes: int) -> None:
-        """`nbytes` have arrived."""
+    def complete_tx(self, place: Place, who: str, nbytes: int, phase: int, clock: Clock | None) -> None:
+        """`nbytes` that were meant for `phase` have arrived; they release `clock`."""
+        if phase < self.phase:
+            self._report_bytes(place, who, f"{nbytes} bytes arrive for phase {phase}, which has ended without them")
+            return
+        if clock is not None:
+            self.clock = clock if self.clock is None else join([self.clock, clock])
         self.tx -= nbytes
+        self._settle_bytes(place, who)
+
+    def _settle_bytes(self, place: Place, who: str) -> None:
+        """After all arrivals no more bytes may have come than were registered."""
+        if self.pending == 0 and self.tx < 0:
+            came = self.registered - self.tx
+            self._report_bytes(place, who, f"phase {self.phase} expects {self.registered} bytes, but {came} have come")
+            self.tx = 0
         self._complete()
+
+    def _report_bytes(self, place: Place, who: str, why: str) -> None:
+        self.cta.report(
+            Finding(
+                "tx-count-mismatch",
+                why,
+                place=place,
+                what=f"{who} on {self.name}",
+                fix="expect exactly the bytes of all copies of the phase, every box counted in full",
+            )
+        )
 
     def _complete(self) -> None:
         if self.pending == 0 and self.tx == 0:
@@ -114,6 +141,7 @@ class Mbarrier:
             self.completed.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected
+            self.registered = 0
 
     def _check_lapped(self) -> None:
         """The current phase is about to complete: whoever waited for the one before must have gone on, for certain.
@@ -145,7 +173,9 @@ class Mbarrier:
 
     def __str__(self) -> str:
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals"
-        return f"{self.name} (phase {self.phase}, {arrivals}, {self.tx} bytes to come)"
+        came = self.registered - self.tx
+        nbytes = f", {came} of {self.registered} bytes" if self.registered or self.tx else ""
+        return f"{self.name} (phase {self.phase}, {arrivals}{nbytes})"
 
 
 class MbarrierWait:
@@ -255,15 +285,41 @@ def mbarrier_arrive(g: Group, place: Place, mbar: int, count: int = 1) -> None:
     """mbarrier.arrive.release.cta.shared::cta.b64 _, [addr], count: every lane arrives `count` times and releases."""
     barrier = barrier_at(g, place, mbar)
     if barrier is not None:
-        barrier.started += count * g.n
-        detector = g.cta.detector
-        before = g.view(np.ones(g.n, bool)) if detector is not None else g
-        clock = None if detector is None else detector.release(g)
+        _arrive(g, place, barrier, count, 0)
 
-        def knows(other: Clock) -> bool:
-            return detector is None or detector.knows_clock(before, other)
 
-        barrier.arrive(place, str(g), count * g.n, clock, knows)
+@instruction("mbarrier.arrive.expect_tx", uniform=("mbar", "tx_count"))
+def mbarrier_arrive_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
+    """mbarrier.arrive.expect_tx.release.cta.b64 _, [addr], txCount: expect txCount more bytes, then arrive, each lane."""
+    barrier = barrier_at(g, place, mbar)
+    if barrier is not None:
+        _arrive(g, place, barrier, 1, tx_count)
+
+
+def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int) -> None:
+    barrier.started += count * g.n
+    detector = g.cta.detector
+    before = g.view(np.ones(g.n, bool)) if detector is not None else g
+    clock = None if detector is None else detector.release(g)
+
+    def knows(other: Clock) -> bool:
+        return detector is None or detector.knows_clock(before, other)
+
+    if tx_count:
+        barrier.expect_tx(tx_count * g.n)
+    barrier.arrive(place, str(g), count * g.n, clock, knows)
+
+
+def intended_phase(g: Group, barrier: Mbarrier) -> int:
+    """The phase that an operation issued now is meant for: the one after the last that its issuer knows to be over."""
+    detector = g.cta.detector
+    if detector is None:
+        return barrier.phase
+    for phase in range(barrier.phase - 1, max(barrier.phase - 5, -1), -1):
+        clock = barrier.completed.get(phase)
+        if clock is None or detector.knows_clock(g, clock):
+            return phase + 1
+    return max(barrier.phase - 4, 0)
 
 
 @instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))

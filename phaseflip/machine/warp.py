@@ -289,6 +289,12 @@ def elect_sync(g: Group, place: Place) -> Any:
     return leader
 
 
+@instruction("thread_rank")
+def thread_rank(g: Group, place: Place) -> Any:
+    """cooperative_groups::thread_block::thread_rank(): the thread's index in its CTA (from %tid and %ntid)."""
+    return int(g.lanes[0]) if g.n == 1 else g.lanes
+
+
 @instruction("bar.warp.sync")
 def bar_warp_sync(g: Group, place: Place) -> None:
     """bar.warp.sync membermask: orders the lanes of a warp; lanes of a warp meet at joins, so none has to be awaited."""

@@ -1,0 +1,121 @@
+"""Tensor maps: what cuTensorMapEncodeTiled accepts, and which bytes a box of one names.
+
+Dimension 0 is the innermost; sizes are in elements, strides in bytes.
+
+Source: CUDA driver API 13.0, cuTensorMapEncodeTiled; PTX ISA 9.1, "Tensor" and "Swizzling modes".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from ..operators import numpy_dtype
+from .matrix_descriptors import swizzled_units
+
+SWIZZLES = {0: "none", 1: "32B", 2: "64B", 3: "128B", 4: "128B-atom32B"}
+_SPAN_BYTES = {"none": 1 << 30, "32B": 32, "64B": 64, "128B": 128, "128B-atom32B": 128}
+MAX_BOX = 256
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """One encoded map of tile mode.
+
+    `buffer` is the parameter that it maps, from byte `offset`; sizes (rank), strides (rank - 1) in bytes, box (rank)
+    and element_strides (rank) as the driver takes them; `nan_fill` fills what lies outside with NaN instead of zero.
+    """
+
+    name: str
+    buffer: str
+    offset: int
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: str
+    nan_fill: bool
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return numpy_dtype(self.dtype).itemsize
+
+    @property
+    def box_shape(self) -> tuple[int, ...]:
+        """Elements that one box holds, outermost dimension first."""
+        steps = zip(self.box, self.element_strides, strict=True)
+        return tuple(-(-extent // step) for extent, step in steps)[::-1]
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy moves; all of them count, also those outside the tensor."""
+        return int(np.prod(self.box_shape)) * self.element_bytes
+
+    def shared_units(self, start: int) -> np.ndarray:
+        """Numbers of the 16-byte units of shared memory that a box takes from byte `start`, in box order, swizzled."""
+        return swizzled_units(np.arange(self.box_bytes // 16, dtype=np.int64) + (start >> 4), self.swizzle)
+
+    def element_offsets(self, corner: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """(byte offset of each element of the box in the buffer, whether it lies inside), shaped like the box.
+
+        corner: coordinates of the box's first element, dimension 0 first; may be negative or beyond the tensor.
+        """
+        offsets: Any = np.int64(self.offset)
+        inside: Any = np.bool_(True)
+        rank = len(self.sizes)
+        for d in range(rank):
+            index = corner[d] + np.arange(self.box_shape[rank - 1 - d], dtype=np.int64) * self.element_strides[d]
+            step = self.element_bytes if d == 0 else self.strides[d - 1]
+            shape = [1] * rank
+            shape[rank - 1 - d] = -1
+            offsets = offsets + (index * step).reshape(shape)
+            inside = inside & ((index >= 0) & (index < self.sizes[d])).reshape(shape)
+        return np.broadcast_to(offsets, self.box_shape), np.broadcast_to(inside, self.box_shape)
+
+
+def encode_tiled(name: str, arguments: list[Any]) -> TensorMap:
+    """TVM's runtime.cuTensorMapEncodeTiled(map, dtype, rank, base, sizes, strides, box, element strides, modes...).
+
+    BadInput with the reason where the CUDA driver would refuse the arguments.
+    """
+    dtype, rank, base = str(arguments[1]), int(arguments[2]), arguments[3]
+    rest = [int(a) for a in arguments[4:]]
+    cuts = [rank, rank - 1, rank, rank]
+    groups = []
+    for cut in cuts:
+        groups.append(tuple(rest[:cut]))
+        rest = rest[cut:]
+    sizes, strides, box, steps = groups
+    interleave, swizzle, _, fill = rest[:4]
+    buffer, offset = base if isinstance(base, tuple) else (base, 0)
+    if interleave:
+        raise BadInput(f"tensor map {name}: interleaved layouts are not simulated; use none")
+    made = TensorMap(name, buffer, offset, dtype, sizes, strides, box, steps, SWIZZLES[swizzle], bool(fill))
+    _check(made)
+    return made
+
+
+def _check(t: TensorMap) -> None:
+    size = t.element_bytes
+    rules = [
+        (1 <= len(t.sizes) <= 5, f"rank {len(t.sizes)} is not 1 to 5"),
+        (t.offset % 16 == 0, f"the base is at byte {t.offset}; it must be a multiple of 16"),
+        (all(0 < s <= 1 << 32 for s in t.sizes), f"sizes {t.sizes} must be 1 to 2^32"),
+        (all(s % 16 == 0 and 0 < s < 1 << 40 for s in t.strides), f"strides {t.strides} must be multiples of 16 bytes"),
+        (all(0 < b <= MAX_BOX for b in t.box), f"box {t.box} must be 1 to {MAX_BOX} in each dimension"),
+        (all(1 <= e <= 8 for e in t.element_strides), f"element strides {t.element_strides} must be 1 to 8"),
+        (t.box[0] * size % 16 == 0, f"the box is {t.box[0] * size} bytes wide; it must be a multiple of 16"),
+        (
+            t.box[0] * size <= _SPAN_BYTES[t.swizzle],
+            f"the box is {t.box[0] * size} bytes wide; swizzle {t.swizzle} allows {_SPAN_BYTES[t.swizzle]}",
+        ),
+        (not t.nan_fill or t.dtype.startswith(("float", "bfloat")), "NaN fill needs a floating-point type"),
+    ]
+    for holds, reason in rules:
+        if not holds:
+            raise BadInput(f"cuTensorMapEncodeTiled refuses tensor map {t.name}: {reason}")

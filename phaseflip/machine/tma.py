@@ -1,0 +1,256 @@
+"""The tensor memory accelerator: bulk tensor copies between global and shared memory, and bulk groups.
+
+A load is an agent of its own: it starts with what its issuer knew, writes shared memory through the async proxy, and
+tells the mbarrier how many bytes have come, which releases its own accesses only, with an implicit proxy fence. A store
+reads shared memory and writes global memory; a bulk group tells its thread when the reads, and when all, are done.
+
+Source: PTX ISA 9.1, cp.async.bulk.tensor, cp.async.bulk.commit_group, cp.async.bulk.wait_group, prefetch.tensormap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import KernelFault
+from ..instructions import instruction
+from .mbarrier import Mbarrier, barrier_at, intended_phase
+from .memory import RAW, Memory
+from .tensor_core import thread_name
+from .tensor_map import TensorMap
+
+if TYPE_CHECKING:
+    from ..finding import Place
+    from ..ordering import Ticket
+    from .cta import CTA
+    from .warp import Group
+
+TENSOR_MAP_BASE = 3 << 32
+TENSOR_MAP_BYTES = 128
+
+
+def tensor_map_at(g: Group, address: Any) -> TensorMap:
+    """The tensor map that a kernel parameter holds."""
+    index, rest = divmod(int(address) - TENSOR_MAP_BASE, TENSOR_MAP_BYTES)
+    maps = g.cta.cluster.tensor_maps
+    if rest or not 0 <= index < len(maps):
+        raise KernelFault("out-of-bounds", f"address {int(address):#x} is not that of a tensor map parameter")
+    return maps[index]
+
+
+class _Box:
+    """A box of a tensor map and its place in shared memory: the bytes on both sides."""
+
+    def __init__(self, g: Group, tensor_map: TensorMap, shared: Memory, start: int, corner: tuple[int, ...]) -> None:
+        self.map, self.shared = tensor_map, shared
+        self.memory = next(m for m in g.cta.globals if m.name_at(0) == tensor_map.buffer)
+        if start % 128:
+            raise KernelFault(
+                "misaligned-access", f"the shared address of a bulk tensor copy is at byte {start}; a multiple of 128 is legal"
+            )
+        cache, key = g.cta.cluster.operand_cache, (tensor_map.name, start, tensor_map.box)
+        if key not in cache:
+            cache[key] = tensor_map.shared_units(start)
+        self.units: np.ndarray = cache[key]
+        if start + tensor_map.box_bytes > shared.size:
+            raise KernelFault("out-of-bounds", f"a box of {tensor_map.box_bytes} bytes at byte {start} of shared memory")
+        self.offsets, self.inside = tensor_map.element_offsets(corner)
+        self.whole = bool(self.inside.all())
+
+    def global_units(self) -> np.ndarray:
+        """16-byte units of the buffer that the box touches."""
+        starts = self.offsets[..., 0]
+        width = self.map.box_shape[-1] * self.map.element_bytes
+        if self.whole and self.map.element_strides[0] == 1 and not (starts % 16).any():
+            return np.asarray((starts.reshape(-1, 1) >> 4) + np.arange(width // 16))
+        return np.unique(self.offsets[self.inside] >> 4)
+
+    def load(self) -> None:
+        """Global to shared; outside the tensor zero, or NaN."""
+        dtype = RAW[self.map.element_bytes]
+        if self.whole and not int(self.offsets.min()) % self.map.element_bytes:
+            values = self.memory.view(dtype)[self.offsets // self.map.element_bytes]
+        else:
+            values = np.zeros(self.map.box_shape, dtype)
+            if self.map.nan_fill:
+                values[...] = np.iinfo(dtype).max if dtype.kind == "u" else np.nan
+            values[self.inside] = self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes]
+        self.shared.view(RAW[16])[self.units] = np.ascontiguousarray(values).reshape(-1).view(RAW[16])
+
+    def store(self) -> None:
+        """Shared to global, as far as the box lies inside the tensor."""
+        dtype = RAW[self.map.element_bytes]
+        values = self.shared.view(RAW[16])[self.units].view(dtype).reshape(self.map.box_shape)
+        self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes] = values[self.inside]
+
+
+class Load:
+    """One bulk tensor load in flight."""
+
+    __slots__ = ("cta", "place", "thread", "box", "barrier", "phase", "ticket", "done")
+
+    def __init__(
+        self, cta: CTA, place: Place, thread: int, box: _Box, barrier: Mbarrier, phase: int, ticket: Ticket | None
+    ) -> None:
+        self.cta, self.place, self.thread, self.box = cta, place, thread, box
+        self.barrier, self.phase, self.ticket = barrier, phase, ticket
+        self.done = False
+
+    @property
+    def issuer(self) -> str:
+        """The thread, in words."""
+        return thread_name(self.cta, self.thread)
+
+    def land(self) -> None:
+        """Copy the box, and tell the barrier."""
+        detector = self.cta.detector
+        clock = None
+        if detector is not None and self.ticket is not None:
+            detector.operation_access(self.ticket, self.box.memory, self.box.global_units(), writes=False, fenced=True)
+            detector.operation_access(self.ticket, self.box.shared, self.box.units, writes=True, fenced=True)
+            clock = self.ticket.done(detector.size)
+        self.box.load()
+        self.cta.bytes["global_to_shared"] += self.box.map.box_bytes
+        self.barrier.complete_tx(self.place, f"the bulk load of {self.issuer}", self.box.map.box_bytes, self.phase, clock)
+        self.done = True
+
+
+class Store:
+    """One bulk tensor store in flight: `read` is its ticket as a reader of shared memory, `write` as a writer of global."""
+
+    __slots__ = ("cta", "place", "thread", "box", "read", "write", "done")
+
+    def __init__(self, cta: CTA, place: Place, thread: int, box: _Box, read: Ticket | None, write: Ticket | None) -> None:
+        self.cta, self.place, self.thread, self.box = cta, place, thread, box
+        self.read, self.write = read, write
+        self.done = False
+
+    @property
+    def issuer(self) -> str:
+        """The thread, in words."""
+        return thread_name(self.cta, self.thread)
+
+    def land(self) -> None:
+        """Copy the box."""
+        detector = self.cta.detector
+        if detector is not None and self.read is not None and self.write is not None:
+            detector.operation_access(self.read, self.box.shared, self.box.units, writes=False, fenced=True)
+            detector.operation_access(self.write, self.box.memory, self.box.global_units(), writes=True, fenced=True)
+        self.box.store()
+        self.cta.bytes["shared_to_global"] += self.box.map.box_bytes
+        self.done = True
+
+
+class BulkGroups:
+    """Bulk groups of one thread: stores not yet committed, and the committed groups, oldest first."""
+
+    __slots__ = ("open", "groups")
+
+    def __init__(self) -> None:
+        self.open: list[Store] = []
+        self.groups: list[list[Store]] = []
+
+
+@instruction("cp.async.bulk.tensor.g2s")
+def cp_async_bulk_tensor_g2s(
+    g: Group, place: Place, dst: Any, mbar: Any, tensor_map: Any, coordinates: Any
+) -> None:
+    """cp.async.bulk.tensor.Nd.shared::cluster.global.tile.mbarrier::complete_tx::bytes [dst], [map, coords], [mbar].
+
+    One box from global to shared memory; its full size is counted on the barrier, whatever lies outside the tensor.
+    """
+    lanes = [g.lanes.tolist()] + [_per_lane(g, v) for v in (dst, mbar, tensor_map, *coordinates)]
+    for thread, to, barrier_address, map_address, *corner in zip(*lanes, strict=True):
+        barrier = barrier_at(g, place, barrier_address)
+        if barrier is None:
+            continue
+        shared = g.cta.shared
+        box = _Box(g, tensor_map_at(g, map_address), shared, to - shared.base, tuple(corner))
+        phase = intended_phase(g, barrier)
+        ticket = None
+        if g.cta.detector is not None:
+            queue = ("tma", g.cta.rank, barrier_address)
+            ticket = g.cta.detector.issue(g, thread, queue, place, g.agents(thread))
+        g.cta.cluster.issue(("tma", g.cta.rank, thread, id(box)), Load(g.cta, place, thread, box, barrier, phase, ticket))
+
+
+@instruction("cp.async.bulk.tensor.s2g")
+def cp_async_bulk_tensor_s2g(g: Group, place: Place, src: Any, tensor_map: Any, coordinates: Any) -> None:
+    """cp.async.bulk.tensor.Nd.global.shared::cta.tile.bulk_group [map, coords], [src]: one box to global memory.
+
+    What lies outside the tensor is not written. Completion is told by bulk groups.
+    """
+    lanes = [g.lanes.tolist()] + [_per_lane(g, v) for v in (src, tensor_map, *coordinates)]
+    for thread, start, map_address, *corner in zip(*lanes, strict=True):
+        shared = g.cta.shared
+        box = _Box(g, tensor_map_at(g, map_address), shared, start - shared.base, tuple(corner))
+        read = write = None
+        if g.cta.detector is not None:
+            read, write = (
+                g.cta.detector.issue(g, thread, (kind, g.cta.rank, thread), place, g.agents(thread))
+                for kind in ("bulk-read", "bulk-write")
+            )
+        operation = Store(g.cta, place, thread, box, read, write)
+        g.cta.bulk_groups.setdefault(thread, BulkGroups()).open.append(operation)
+        g.cta.cluster.issue(("bulk", g.cta.rank, thread), operation)
+
+
+@instruction("cp.async.bulk.commit_group")
+def cp_async_bulk_commit_group(g: Group, place: Place) -> None:
+    """cp.async.bulk.commit_group: the executing thread's bulk stores since the last commit become one group."""
+    for thread in g.lanes.tolist():
+        groups = g.cta.bulk_groups.setdefault(thread, BulkGroups())
+        groups.groups.append(groups.open)
+        groups.open = []
+
+
+class BulkWait:
+    """Threads blocked in cp.async.bulk.wait_group."""
+
+    def __init__(self, group: Group, newest: int, reads_only: bool) -> None:
+        self.reads_only = reads_only
+        self.awaited: list[tuple[int, Store]] = []
+        for thread in group.lanes.tolist():
+            groups = group.cta.bulk_groups.setdefault(thread, BulkGroups()).groups
+            for committed in groups[: len(groups) - newest if newest else None]:
+                self.awaited += [(thread, operation) for operation in committed]
+
+    def ready(self) -> bool:
+        """The awaited groups have landed."""
+        return all(operation.done for _, operation in self.awaited)
+
+    def finish(self, group: Group) -> None:
+        """The threads know that their stores have been read, and, unless .read, that they are done."""
+        detector = group.cta.detector
+        if detector is not None:
+            for thread, operation in self.awaited:
+                for ticket in [operation.read] + ([] if self.reads_only else [operation.write]):
+                    if ticket is not None:
+                        detector.learn(group, thread, ticket)
+
+    def describe(self) -> str:
+        """How many stores are in flight."""
+        return f"cp.async.bulk.wait_group for {sum(not o.done for _, o in self.awaited)} stores in flight"
+
+
+@instruction("cp.async.bulk.wait_group", waits=True)
+def cp_async_bulk_wait_group(g: Group, place: Place, newest: int, reads_only: bool) -> BulkWait | None:
+    """cp.async.bulk.wait_group{.read} N: wait until at most the N newest groups of the executing thread are pending.
+
+    `.read` waits only until their sources have been read.
+    """
+    wait = BulkWait(g, newest, reads_only)
+    if not wait.ready():
+        return wait
+    wait.finish(g)
+    return None
+
+
+@instruction("prefetch.tensormap")
+def prefetch_tensormap(g: Group, place: Place, tensor_map: Any) -> None:
+    """prefetch.tensormap [a]: a hint; nothing changes."""
+
+
+def _per_lane(g: Group, value: Any) -> list[Any]:
+    return value.tolist() if value.__class__ is np.ndarray else [value] * g.n

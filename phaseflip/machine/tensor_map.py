@@ -60,6 +60,24 @@ class TensorMap:
         """Numbers of the 16-byte units of shared memory that a box takes from byte `start`, in box order, swizzled."""
         return swizzled_units(np.arange(self.box_bytes // 16, dtype=np.int64) + (start >> 4), self.swizzle)
 
+    def global_units(self, corner: tuple[int, ...]) -> np.ndarray | None:
+        """Numbers of the 16-byte units of the buffer that a box takes, in box order: the usual case.
+
+        None where the box reaches outside, has element strides, or does not start on a unit.
+        """
+        whole = all(0 <= c and c + b <= n for c, b, n in zip(corner, self.box, self.sizes, strict=True))
+        start = self.offset + corner[0] * self.element_bytes
+        if not whole or start % 16 or any(step != 1 for step in self.element_strides):
+            return None
+        rows: Any = np.int64(start)
+        rank = len(self.sizes)
+        for d in range(1, rank):
+            shape = [1] * rank
+            shape[rank - 1 - d] = -1
+            rows = rows + ((corner[d] + np.arange(self.box[d], dtype=np.int64)) * self.strides[d - 1]).reshape(shape)
+        units = (rows >> 4) + np.arange(self.box[0] * self.element_bytes // 16, dtype=np.int64)
+        return np.asarray(units.reshape(-1))
+
     def element_offsets(self, corner: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """(byte offset of each element of the box in the buffer, whether it lies inside), shaped like the box.
 

@@ -55,33 +55,36 @@ class _Box:
         self.units: np.ndarray = cache[key]
         if start + tensor_map.box_bytes > shared.size:
             raise KernelFault("out-of-bounds", f"a box of {tensor_map.box_bytes} bytes at byte {start} of shared memory")
-        self.offsets, self.inside = tensor_map.element_offsets(corner)
-        self.whole = bool(self.inside.all())
+        self.global_units = tensor_map.global_units(corner)
+        if self.global_units is None:
+            self.offsets, self.inside = tensor_map.element_offsets(corner)
 
-    def global_units(self) -> np.ndarray:
+    def touched(self) -> np.ndarray:
         """16-byte units of the buffer that the box touches."""
-        starts = self.offsets[..., 0]
-        width = self.map.box_shape[-1] * self.map.element_bytes
-        if self.whole and self.map.element_strides[0] == 1 and not (starts % 16).any():
-            return np.asarray((starts.reshape(-1, 1) >> 4) + np.arange(width // 16))
+        if self.global_units is not None:
+            return self.global_units
         return np.unique(self.offsets[self.inside] >> 4)
 
     def load(self) -> None:
         """Global to shared; outside the tensor zero, or NaN."""
+        if self.global_units is not None:
+            self.shared.view(RAW[16])[self.units] = self.memory.view(RAW[16])[self.global_units]
+            return
         dtype = RAW[self.map.element_bytes]
-        if self.whole and not int(self.offsets.min()) % self.map.element_bytes:
-            values = self.memory.view(dtype)[self.offsets // self.map.element_bytes]
-        else:
-            values = np.zeros(self.map.box_shape, dtype)
-            if self.map.nan_fill:
-                values[...] = np.iinfo(dtype).max if dtype.kind == "u" else np.nan
-            values[self.inside] = self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes]
-        self.shared.view(RAW[16])[self.units] = np.ascontiguousarray(values).reshape(-1).view(RAW[16])
+        values = np.zeros(self.map.box_shape, dtype)
+        if self.map.nan_fill:
+            values[...] = np.iinfo(dtype).max  # all bits set is a NaN in every format
+        values[self.inside] = self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes]
+        self.shared.view(RAW[16])[self.units] = values.reshape(-1).view(RAW[16])
 
     def store(self) -> None:
         """Shared to global, as far as the box lies inside the tensor."""
+        units = self.shared.view(RAW[16])[self.units]
+        if self.global_units is not None:
+            self.memory.view(RAW[16])[self.global_units] = units
+            return
         dtype = RAW[self.map.element_bytes]
-        values = self.shared.view(RAW[16])[self.units].view(dtype).reshape(self.map.box_shape)
+        values = units.view(dtype).reshape(self.map.box_shape)
         self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes] = values[self.inside]
 
 
@@ -107,7 +110,7 @@ class Load:
         detector = self.cta.detector
         clock = None
         if detector is not None and self.ticket is not None:
-            detector.operation_access(self.ticket, self.box.memory, self.box.global_units(), writes=False, fenced=True)
+            detector.operation_access(self.ticket, self.box.memory, self.box.touched(), writes=False, fenced=True)
             detector.operation_access(self.ticket, self.box.shared, self.box.units, writes=True, fenced=True)
             clock = self.ticket.done(detector.size)
         self.box.load()
@@ -136,7 +139,7 @@ class Store:
         detector = self.cta.detector
         if detector is not None and self.read is not None and self.write is not None:
             detector.operation_access(self.read, self.box.shared, self.box.units, writes=False, fenced=True)
-            detector.operation_access(self.write, self.box.memory, self.box.global_units(), writes=True, fenced=True)
+            detector.operation_access(self.write, self.box.memory, self.box.touched(), writes=True, fenced=True)
         self.box.store()
         self.cta.bytes["shared_to_global"] += self.box.map.box_bytes
         self.done = True

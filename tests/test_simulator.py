@@ -390,8 +390,12 @@ def test_the_package_exports_what_the_readme_names():
 def test_a_launch_writes_its_result_and_warns_of_what_a_gpu_would_not_notice():
     kernel = find_kernel(f"{CHAPTER}:hgemm_v1").build(128, 128, 64)  # lacks two fences
     a, b, d = operands((128, 128, 64))
-    with pytest.warns(FindingWarning, match="missing-proxy-fence"):
+    with pytest.warns(FindingWarning) as caught:
         launch(kernel, a, b, d)
+    assert {str(w.message).split()[1] for w in caught} == {
+        "missing-proxy-fence",
+        "missing-tcgen05-fence",
+    }
     np.testing.assert_array_equal(d, expected(a, b))
     d[...] = np.nan
     launch(kernel, a, b, d, checks="none")  # warnings are errors in this suite

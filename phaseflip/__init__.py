@@ -12,7 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from phaseflip.errors import BadInput, Deadlock, UnsupportedInstruction
+    from phaseflip.errors import (
+        BadInput,
+        Deadlock,
+        FindingWarning,
+        KernelFault,
+        UnsupportedInstruction,
+    )
+    from phaseflip.finding import Finding
     from phaseflip.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
     from phaseflip.lowering import LoweredKernel, lower
     from phaseflip.simulator import Run, launch, simulate
@@ -22,7 +29,10 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "BadInput": "errors",
     "Deadlock": "errors",
+    "FindingWarning": "errors",
+    "KernelFault": "errors",
     "UnsupportedInstruction": "errors",
+    "Finding": "finding",
     "Kernel": "kernel",
     "ShapeRule": "kernel",
     "Tolerance": "kernel",
@@ -38,7 +48,10 @@ _MODULE_OF = {
 __all__ = [
     "BadInput",
     "Deadlock",
+    "Finding",
+    "FindingWarning",
     "Kernel",
+    "KernelFault",
     "LoweredKernel",
     "Run",
     "ShapeRule",

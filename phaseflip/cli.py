@@ -98,6 +98,19 @@ def _parser() -> argparse.ArgumentParser:
         " then any of +nan-a:ROW +nan-b:ROW +permute-a:SEED +scale-a:POWER +zero-chunk:INDEX,"
         " as in integers+nan-a:5",
     )
+    run.add_argument(
+        "--checks",
+        default="all",
+        metavar="LIST",
+        help="all, none, or some of races,protocol,memory,lifecycle,deadlock (default: all)",
+    )
+    run.add_argument(
+        "--profile",
+        default="ptx",
+        metavar="NAME",
+        help="ptx judges by the text of the PTX ISA; practice makes notes of rules that are widely"
+        " bent (default: ptx)",
+    )
     run.add_argument("--device", choices=DEVICE_CHOICES, default="auto", help="(default: auto)")
     return parser
 
@@ -212,6 +225,8 @@ def _run(args: argparse.Namespace) -> Outcome:
                 inputs=args.inputs,
                 schedule=args.schedule,
                 progress=progress,
+                checks=args.checks,
+                profile=args.profile,
             )
     except MemoryError:
         raise BadInput(

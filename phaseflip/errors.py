@@ -15,6 +15,10 @@ class UnsupportedInstruction(BadInput):
     """The kernel uses an instruction whose meaning the simulator does not know; raised before anything runs."""
 
 
+class FindingWarning(UserWarning):
+    """A launch ran to its end, but the checks found an error that a GPU would not have noticed."""
+
+
 class Deadlock(RuntimeError):
     """Nothing can run. `finding` lists every blocked group of threads and what it waits for."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .arrays import checked_arrays, copy_back
-from .errors import BadInput, Deadlock, KernelFault
+from .errors import BadInput, Deadlock, FindingWarning, KernelFault
 from .finding import Finding, Findings
 from .host import Launch
 from .machine.cta import CTA, Cluster
@@ -42,7 +43,8 @@ class Run:
     """Result of one simulation.
 
     `outputs` maps every buffer parameter to its contents afterwards; `counters` are exact and the same on every
-    machine; `seconds` has lower, translate and simulate; `schedule` is the name that replays the run.
+    machine; `seconds` has lower, translate and simulate; `schedule` is the name that replays the run; `stopped` tells
+    that a deadlock or a fault ended it early.
     """
 
     outputs: dict[str, np.ndarray]
@@ -50,6 +52,7 @@ class Run:
     counters: dict[str, int]
     seconds: dict[str, float]
     schedule: str
+    stopped: bool = False
     trace: list[Any] = field(default_factory=list)
 
 
@@ -65,8 +68,9 @@ def simulate(
 
     kernel: PrimFunc or LoweredKernel. inputs: one array per buffer parameter, in order (NumPy, or torch on the CPU),
     never written to. schedule: see `schedule.py`. progress: called with CTAs done and in all.
-    What stops a kernel (a deadlock, a bad address) ends the run and is its last finding. Raises BadInput for arrays that
-    do not fit.
+    checks: all, none, or some of the categories of `finding.CATEGORIES`. profile: how strictly findings are judged.
+    What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
+    Raises BadInput for arrays that do not fit, and for unknown names.
     """
     from .lowering import LoweredKernel, lower
 
@@ -80,15 +84,18 @@ def simulate(
     memories = _global_memories(lowered.parameters, arrays)
     findings = Findings(checks, profile)
     machine = _Machine(lowered, launch, memories, policy, findings)
+    stopped = False
     # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
     with np.errstate(all="ignore"), _blas().limit(limits=1):
         try:
             machine.run(progress)
         except KernelFault as fault:
+            stopped = True
             findings.add(
                 Finding(fault.code, fault.detail, place=fault.site, what=fault.agent), always=True
             )
         except Deadlock as deadlock:
+            stopped = True
             findings.add(deadlock.finding, always=True)
     outputs = {
         name: memory.data[: memory.size].view(array.dtype).reshape(array.shape)
@@ -99,7 +106,7 @@ def simulate(
         "translate": translated - started,
         "simulate": time.perf_counter() - translated,
     }
-    return Run(outputs, findings.all(), machine.counters(), seconds, policy.name)
+    return Run(outputs, findings.all(), machine.counters(), seconds, policy.name, stopped)
 
 
 @functools.cache
@@ -107,21 +114,21 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def launch(kernel: Any, *arrays: Any, schedule: str = "in-order") -> None:
+def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = "all") -> None:
     """Run a kernel as TVM's compiled module runs on a GPU: arrays positionally, results written in place.
 
-    Raises BadInput for arrays that do not fit, Deadlock where nothing can run, KernelFault for any other error; then no
-    array has been changed.
+    Raises BadInput for arrays that do not fit, and Deadlock or KernelFault for what would hang or stop a GPU; then no
+    array has been changed. Other errors that the checks find (a race) change nothing on a GPU, so here the results are
+    written, and each error is a `FindingWarning`.
     """
-    run = simulate(kernel, arrays, schedule)
-    for finding in run.findings:
-        if finding.severity == "error":
-            raise (
-                Deadlock(finding)
-                if finding.code == "deadlock"
-                else KernelFault(finding.code, str(finding))
-            )
+    run = simulate(kernel, arrays, schedule, checks)
+    errors = [finding for finding in run.findings if finding.severity == "error"]
+    if run.stopped:
+        stop = next((f for f in errors if f.code == "deadlock"), errors[0])
+        raise Deadlock(stop) if stop.code == "deadlock" else KernelFault(stop.code, str(stop))
     copy_back(arrays, list(run.outputs.values()))
+    for finding in errors:
+        warnings.warn(FindingWarning(str(finding)), stacklevel=2)
 
 
 def _global_memories(

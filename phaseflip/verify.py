@@ -12,7 +12,7 @@ import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
-from phaseflip.finding import Finding, Place, errors, render
+from phaseflip.finding import Finding, Findings, Place, errors, render
 from phaseflip.inputs import make_inputs, numpy_dtype
 from phaseflip.kernel import Kernel
 from phaseflip.oracle import OracleResult
@@ -48,13 +48,12 @@ class Verdict:
 
     @property
     def findings(self) -> list[Finding]:
-        """What the run found; if no error is among it, also one for each deciding oracle that failed.
+        """What the run found and, unless that stopped it, one for each deciding oracle that failed.
 
-        After an error in the run a wrong or missing number is its consequence, not a second defect;
-        `oracles` shows it all the same.
+        In a run that was stopped numbers are missing in consequence; `oracles` shows it all the same.
         """
         found: list[Finding] = list(self.run.findings)
-        if errors(found):
+        if self.run.stopped:
             return found
         wrong = [r for r in _deciding(self.oracles, self.gate) if r.passed is False]
         return found + [
@@ -109,6 +108,7 @@ def verify(
     checks: str = "all",
     gate: str = "bound",
     progress: Any = None,
+    profile: str = "ptx",
 ) -> Verdict:
     """Simulate `kernel` on `make_inputs(inputs, M, N, K, seed)` and judge D, poisoned beforehand.
 
@@ -120,13 +120,19 @@ def verify(
     if gate not in GATES:
         raise BadInput(f"unknown gate {gate!r}; known are {', '.join(GATES)}")
     parse_schedule(schedule)
+    Findings(checks, profile)  # refuses unknown names before anything is lowered
     shape = kernel.check_shape(M, N, K)
     operands = kernel.operands(*shape)
     A, B = make_inputs(inputs, *shape, seed, operands.dtype)
     D = np.empty(shape[:2], numpy_dtype(operands.dtype))
     oracle.fill_poison(D)
     run = simulate(
-        lowered(kernel, *shape), (A, B, D), schedule=schedule, checks=checks, progress=progress
+        lowered(kernel, *shape),
+        (A, B, D),
+        schedule=schedule,
+        checks=checks,
+        progress=progress,
+        profile=profile,
     )
     result = run.outputs[operands.names[2]]
     oracles = [
@@ -149,19 +155,38 @@ def verify(
         gate=gate,
         passed=all(r.passed is not False for r in deciding) and not errors(run.findings),
         max_abs_error=_gate_error(oracles, gate),
-        replay=replay_line(kernel.name, *shape, seed=seed, schedule=run.schedule, inputs=inputs),
+        replay=replay_line(
+            kernel.name,
+            *shape,
+            seed=seed,
+            schedule=run.schedule,
+            inputs=inputs,
+            checks=checks,
+            profile=profile,
+        ),
         source=_source_of(kernel),
     )
 
 
 def replay_line(
-    kernel: str, M: int, N: int, K: int, *, seed: int, schedule: str, inputs: str
+    kernel: str,
+    M: int,
+    N: int,
+    K: int,
+    *,
+    seed: int,
+    schedule: str,
+    inputs: str,
+    checks: str = "all",
+    profile: str = "ptx",
 ) -> str:
     """Return the shell command that repeats a run."""
     words = ["python", "-m", "phaseflip", "run", kernel, M, N, K]
     words += ["--seed", seed, "--schedule", schedule]
-    if inputs != "normal":
-        words += ["--inputs", inputs]
+    defaults = {"inputs": "normal", "checks": "all", "profile": "ptx"}
+    for option, value in (("inputs", inputs), ("checks", checks), ("profile", profile)):
+        if value != defaults[option]:
+            words += [f"--{option}", value]
     return shlex.join(map(str, words))
 
 

@@ -23,10 +23,10 @@ PEAK_MEMORY = """
 import resource, sys
 import numpy, phaseflip
 
-M, N, K = map(int, sys.argv[1:])
+M, N, K = map(int, sys.argv[2:])
 kernel = phaseflip.find_kernel("hgemm_v3").build(M, N, K)
 arrays = [numpy.ones(shape, numpy.float16) for shape in ((M, K), (N, K), (M, N))]
-phaseflip.simulate(kernel, arrays)
+phaseflip.simulate(kernel, arrays, checks=sys.argv[1])
 try:
     with open("/proc/self/status") as status:
         kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
@@ -46,10 +46,10 @@ def only_when_asked(pytestconfig: pytest.Config) -> None:
         pytest.skip("a benchmark: `make benchmark` runs it")
 
 
-def peak_memory_mb(*shape: int) -> int:
+def peak_memory_mb(checks: str, *shape: int) -> int:
     """MiB that a process which only runs hgemm_v3 once at `shape` (M, N, K) held at most."""
     done = subprocess.run(
-        [sys.executable, "-c", PEAK_MEMORY, *map(str, shape)],
+        [sys.executable, "-c", PEAK_MEMORY, checks, *map(str, shape)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -58,8 +58,9 @@ def peak_memory_mb(*shape: int) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.parametrize("checks", ["all", "none"])
 @pytest.mark.parametrize("extent", [256, 512, 1024])
-def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int) -> None:
+def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int, checks: str) -> None:
     """`simulate` of an already lowered and translated kernel, M = N = K = extent, in-order."""
     import numpy as np
 
@@ -71,7 +72,7 @@ def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int) -> None:
     lowered = phaseflip.lower(phaseflip.find_kernel("hgemm_v3").build(extent, extent, extent))
 
     def simulate() -> phaseflip.Run:
-        return phaseflip.simulate(lowered, (A, B, D))
+        return phaseflip.simulate(lowered, (A, B, D), checks=checks)
 
     simulate()  # translates
     run = benchmark.pedantic(simulate, rounds=5, warmup_rounds=1)
@@ -81,7 +82,7 @@ def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int) -> None:
     assert np.isfinite(error).all()
     benchmark.extra_info["max_abs_error"] = float(error.max())
     benchmark.extra_info["counters"] = json.loads(json.dumps(run.counters, default=int))
-    benchmark.extra_info["peak_memory_mb"] = peak_memory_mb(extent, extent, extent)
+    benchmark.extra_info["peak_memory_mb"] = peak_memory_mb(checks, extent, extent, extent)
 
 
 def test_lower_and_translate_hgemm_v3(benchmark: Any) -> None:

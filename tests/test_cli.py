@@ -147,7 +147,10 @@ def test_options_reach_the_run(run: Any, fake: Any) -> None:
     calls = fake(report())
     run(*RUN, "--seed", 7, "--schedule", "random:5", "--inputs", "integers", "--device", "sim")
     expected = {"shape": (128, 256, 64), "seed": 7, "schedule": "random:5", "inputs": "integers"}
-    assert calls == expected | {"progress": None}
+    expected |= {"progress": None, "checks": "all", "profile": "ptx"}
+    assert calls == expected
+    run(*RUN, "--checks", "races,protocol", "--profile", "practice")
+    assert (calls["checks"], calls["profile"]) == ("races,protocol", "practice")
 
 
 def test_json_is_strict_and_holds_the_promised_keys(run: Any, fake: Any) -> None:

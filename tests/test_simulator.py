@@ -14,7 +14,13 @@ from kernels.hgemm_v1 import KERNEL as V1
 from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, launch, lower, simulate
-from phaseflip.errors import BadInput, Deadlock, KernelFault, UnsupportedInstruction
+from phaseflip.errors import (
+    BadInput,
+    Deadlock,
+    FindingWarning,
+    KernelFault,
+    UnsupportedInstruction,
+)
 
 N = 128
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:11"]
@@ -379,3 +385,18 @@ def test_warps_that_wait_for_each_other_outside_a_branch():
 def test_the_package_exports_what_the_readme_names():
     for name in phaseflip.__all__:
         assert getattr(phaseflip, name) is not None
+
+
+def test_a_launch_writes_its_result_and_warns_of_what_a_gpu_would_not_notice():
+    kernel = find_kernel(f"{CHAPTER}:hgemm_v1").build(128, 128, 64)  # lacks two fences
+    a, b, d = operands((128, 128, 64))
+    with pytest.warns(FindingWarning) as caught:
+        launch(kernel, a, b, d)
+    assert {str(w.message).split()[1] for w in caught} == {
+        "missing-proxy-fence",
+        "missing-tcgen05-fence",
+    }
+    np.testing.assert_array_equal(d, expected(a, b))
+    d[...] = np.nan
+    launch(kernel, a, b, d, checks="none")  # warnings are errors in this suite
+    np.testing.assert_array_equal(d, expected(a, b))

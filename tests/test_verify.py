@@ -34,7 +34,9 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> Any:
             D = (A.astype(np.float32) @ B.astype(np.float32).T).astype(np.float16)
             change(D)
             seconds = dict.fromkeys(("lower", "translate", "simulate"), 0.0)
-            return Run({"A": A, "B": B, "D": D}, list(findings), {"bar.sync": 1}, seconds, schedule)
+            stopped = any(finding.code == "deadlock" for finding in findings)
+            outputs = {"A": A, "B": B, "D": D}
+            return Run(outputs, list(findings), {"bar.sync": 1}, seconds, schedule, stopped)
 
         monkeypatch.setattr(phaseflip.simulator, "simulate", simulate)
 
@@ -79,7 +81,7 @@ def test_an_unwritten_element_is_a_finding_beside_the_wrong_result(
     assert codes(verify(v1, *SHAPE)) == ["wrong-result", "unwritten-output"]
 
 
-def test_after_an_error_in_the_run_the_result_is_no_second_finding(
+def test_what_stopped_the_run_leaves_no_second_finding_for_the_result(
     v1: Kernel, outcome: Any
 ) -> None:
     place = Place("mbarrier.try_wait", "k.py", 9)
@@ -99,6 +101,8 @@ def test_an_error_in_the_run_fails_a_right_result_and_a_note_does_not(
     outcome(findings=(Finding("race", "unordered", "note"),))
     verdict = verify(v1, *SHAPE)
     assert verdict.passed and codes(verdict) == ["race"]
+    outcome(spoil, findings=(Finding("race", "unordered"),))
+    assert codes(verify(v1, *SHAPE)) == ["race", "wrong-result"]
     outcome(spoil, findings=(Finding("race", "unordered", "note"),))
     assert codes(verify(v1, *SHAPE)) == ["race", "wrong-result"]
 

@@ -135,6 +135,7 @@ def load(g: Group, place: Place, address: Any, dtype: np.dtype) -> Any:
     """The element of `dtype` at each lane's address (global or shared); one scalar when the address is one."""
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
+    g.cta.bytes[f"{memory.kind}_loaded"] += dtype.itemsize * g.n
     _observe(g, place, memory, offset, dtype.itemsize, False)
     return from_memory(memory.view(dtype)[items])
 
@@ -144,6 +145,7 @@ def store(g: Group, place: Place, address: Any, dtype: np.dtype, value: Any) -> 
     """Write each lane's value (global or shared); of several lanes at one address the highest wins."""
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
+    g.cta.bytes[f"{memory.kind}_stored"] += dtype.itemsize * g.n
     _observe(g, place, memory, offset, dtype.itemsize, True)
     value = to_memory(value, dtype)
     if items.__class__ is int and value.__class__ is np.ndarray and value.ndim:
@@ -180,6 +182,23 @@ def load_local(g: Group, place: Place, dtype: np.dtype, index: Any) -> Any:
     if index.__class__ is int:
         return from_memory(frame[g.sel, index].copy())
     return from_memory(frame[g.lanes, index])
+
+
+def initialised(g: Group, place: Place, name: str, value: Any) -> Any:
+    """A register that some path may read before it is written: its value, or a finding and 0."""
+    if value is not None:
+        return value
+    g.cta.report(
+        Finding(
+            "uninitialised-read",
+            "nothing has been stored to it: it holds whatever the register held before",
+            place=place,
+            memory="register",
+            what=f"{g} reads {name}",
+            fix=f"give {name} a value where it is declared",
+        )
+    )
+    return 0
 
 
 def store_local(g: Group, dtype: np.dtype, index: Any, value: Any) -> None:
@@ -254,14 +273,14 @@ def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
 @instruction("ld.global")
 def ld_global(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
     """ld.global{.vec}.type d, [a]: `nbytes` (1-16) per lane into the register buffer at `dst`, or as a value."""
-    g.cta.bytes["global_loaded"] += nbytes * g.n
+    g.cta.bytes["global_loaded"] += nbytes * g.n if dst is not None else 0
     return _ld(g, place, dst, addr, nbytes, dtype)
 
 
 @instruction("ld.shared")
 def ld_shared(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
     """ld.shared{.vec}.type d, [a]: `nbytes` (1-16) per lane into the register buffer at `dst`, or as a value."""
-    g.cta.bytes["shared_loaded"] += nbytes * g.n
+    g.cta.bytes["shared_loaded"] += nbytes * g.n if dst is not None else 0
     return _ld(g, place, dst, addr, nbytes, dtype)
 
 

@@ -102,7 +102,13 @@ class Group:
 
     def position(self, place: Place) -> tuple[tuple[int, ...], int]:
         """Where an instruction stands in this group's execution: iterations of the enclosing loops, program order."""
-        return tuple(int(np.max(self.r[slot] or 0)) for slot in place.loops), place.order
+        iterations = []
+        for slot in place.loops:
+            value = self.r[slot]
+            if value.__class__ is not int:
+                value = 0 if value is None else int(np.max(value))
+            iterations.append(value)
+        return tuple(iterations), place.order
 
     def agents(self, lanes: Any) -> Agents:
         """Words for some of the lanes, put together when asked for."""

@@ -67,7 +67,11 @@ def hgemm_v6(M, N, K, ctas=148):
         fill = PipelineState(STAGES, 0)  # of the stage that is filled next: its phase is not used
         phase_mma: T.int32 = 0
         scheduler = ClusterPersistentScheduler2D(
-            "scheduler", num_m_tiles=M_TILES, num_n_tiles=N_TILES, num_clusters=CTAS, l2_group_size=8
+            "scheduler",
+            num_m_tiles=M_TILES,
+            num_n_tiles=N_TILES,
+            num_clusters=CTAS,
+            l2_group_size=8,
         )
         scheduler.init(cta)
 
@@ -75,13 +79,19 @@ def hgemm_v6(M, N, K, ctas=148):
         def load(chunk):
             Tx.copy_async(
                 Asmem[fill.stage, :, :],
-                A[scheduler.m_idx * BLK_M : scheduler.m_idx * BLK_M + BLK_M, chunk * BLK_K : (chunk + 1) * BLK_K],
+                A[
+                    scheduler.m_idx * BLK_M : scheduler.m_idx * BLK_M + BLK_M,
+                    chunk * BLK_K : (chunk + 1) * BLK_K,
+                ],
                 dispatch="tma_auto",
                 mbar=tma_bar.ptr_to([fill.stage]),
             )
             Tx.copy_async(
                 Bsmem[fill.stage, :, :],
-                B[scheduler.n_idx * BLK_N : scheduler.n_idx * BLK_N + BLK_N, chunk * BLK_K : (chunk + 1) * BLK_K],
+                B[
+                    scheduler.n_idx * BLK_N : scheduler.n_idx * BLK_N + BLK_N,
+                    chunk * BLK_K : (chunk + 1) * BLK_K,
+                ],
                 dispatch="tma_auto",
                 mbar=tma_bar.ptr_to([fill.stage]),
             )
@@ -121,7 +131,9 @@ def hgemm_v6(M, N, K, ctas=148):
             for half in T.unroll(BLK_N // HALF):
                 Dreg = T.alloc_local((HALF,), f32)
                 Dreg_f16 = T.alloc_local((HALF,), f16)
-                Dreg_wg = Dreg.view(128, HALF, layout=TileLayout(S[(128, HALF) : (1 @ tid_in_wg, 1)]))
+                Dreg_wg = Dreg.view(
+                    128, HALF, layout=TileLayout(S[(128, HALF) : (1 @ tid_in_wg, 1)])
+                )
                 Tx.wg.copy_async(Dreg_wg[:, :], tmem[:, half * HALF : (half + 1) * HALF])
                 T.ptx.tcgen05.wait.ld()
                 Tx.cast(Dreg_f16[:], Dreg[:])
@@ -133,7 +145,9 @@ def hgemm_v6(M, N, K, ctas=148):
                         m_st = T.meta_var(scheduler.m_idx * BLK_M)
                         n_st = T.meta_var(scheduler.n_idx * BLK_N + half * HALF)
                         Tx.copy_async(
-                            D[m_st : m_st + BLK_M, n_st : n_st + HALF], Dsmem[:, :], dispatch="tma_auto"
+                            D[m_st : m_st + BLK_M, n_st : n_st + HALF],
+                            Dsmem[:, :],
+                            dispatch="tma_auto",
                         )
                         T.ptx.cp_async.bulk.commit_group()
                         T.ptx.cp_async.bulk.wait_group(0)

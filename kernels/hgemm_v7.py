@@ -68,7 +68,11 @@ def hgemm_v7(M, N, K, ctas=148):
         )
 
         scheduler = ClusterPersistentScheduler2D(
-            "scheduler", num_m_tiles=M_TILES, num_n_tiles=N_TILES, num_clusters=CTAS, l2_group_size=8
+            "scheduler",
+            num_m_tiles=M_TILES,
+            num_n_tiles=N_TILES,
+            num_clusters=CTAS,
+            l2_group_size=8,
         )
         scheduler.init(cta)
         m_st = T.meta_var(scheduler.m_idx * BLK_M)
@@ -134,7 +138,9 @@ def hgemm_v7(M, N, K, ctas=148):
                 T.ptx.tcgen05.fence.after_thread_sync()
                 Dreg = T.alloc_local((BLK_N,), f32)
                 Dreg_f16 = T.alloc_local((BLK_N,), f16)
-                Dreg_wg = Dreg.view(128, BLK_N, layout=TileLayout(S[(128, BLK_N) : (1 @ tid_in_wg, 1)]))
+                Dreg_wg = Dreg.view(
+                    128, BLK_N, layout=TileLayout(S[(128, BLK_N) : (1 @ tid_in_wg, 1)])
+                )
                 Tx.wg.copy_async(Dreg_wg[:, :], tmem[:, :BLK_N])
                 T.ptx.tcgen05.wait.ld()
                 # The accumulator is in registers: the next tile's MMAs may overwrite it.
@@ -142,13 +148,18 @@ def hgemm_v7(M, N, K, ctas=148):
                 ld2mma.arrive(0)
                 Tx.cast(Dreg_f16[:], Dreg[:])
                 for half in T.unroll(BLK_N // HALF):
-                    Tx.copy(Dsmem[warp_id * 32 + lane_id, :], Dreg_f16[half * HALF : (half + 1) * HALF])
+                    Tx.copy(
+                        Dsmem[warp_id * 32 + lane_id, :], Dreg_f16[half * HALF : (half + 1) * HALF]
+                    )
                     T.ptx.fence.proxy_async("shared::cta")
                     T.cuda.warpgroup_sync(10)
                     if warp_id == 0:
                         if T.ptx.elect_sync():
                             Tx.copy_async(
-                                D[m_st : m_st + BLK_M, n_st + half * HALF : n_st + (half + 1) * HALF],
+                                D[
+                                    m_st : m_st + BLK_M,
+                                    n_st + half * HALF : n_st + (half + 1) * HALF,
+                                ],
                                 Dsmem[:, :],
                                 dispatch="tma_auto",
                             )

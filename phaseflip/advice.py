@@ -72,6 +72,17 @@ def race_report(
             fix="free TMEM after its last use",
         )
     kind = "waw" if first.writes and second.writes else "raw" if first.writes else "war"
+    if code == "barrier-reinitialised":
+        return Finding(
+            code,
+            f"the mbarrier that line {old.place.line} initialised is live: no mbarrier.inval came before",
+            place=new.place,
+            other=old.place,
+            memory=memory.kind,
+            kind="waw",
+            what=f"{_act(new)} of {new.who} overwrites {region}",
+            fix="keep the bytes of a barrier apart from data",
+        )
     if code:
         why, fix = _fence_words(code, rule, first, second)
         return Finding(

@@ -1,4 +1,4 @@
-"""``python -m phaseflip``: list the kernels, run one in the simulator and report its verdict.
+"""``python -m phaseflip``: list the kernels, run one in the simulator and report its verdict, study its faults.
 
 Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad
 input, 3 a fault of the harness itself. With ``--json`` standard output holds one JSON object and
@@ -73,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="exit codes: 0 clean, 1 wrong result or finding, 2 bad input, 3 harness error",
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{list,run}")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="{list,run,fault,study}"
+    )
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
     )
@@ -112,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
         " bent (default: ptx)",
     )
     run.add_argument("--device", choices=DEVICE_CHOICES, default="auto", help="(default: auto)")
+    from phaseflip.cli_study import add_commands
+
+    add_commands(commands, common, _extent)
     return parser
 
 
@@ -346,7 +351,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parser().parse_args(words)
         with _standard_output_kept_clean():
-            outcome = (_run if args.command == "run" else _list)(args)
+            command = {"list": _list, "run": _run}.get(args.command) or args.handler
+            outcome = command(args)
         if as_json:
             _write(json.dumps(outcome.report, allow_nan=False) + "\n")
         else:

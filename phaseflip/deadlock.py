@@ -12,7 +12,8 @@ from .machine.warp import Group
 
 def deadlock_finding(cluster: Cluster) -> Finding:
     """One finding: its details list every blocked group, its data holds the same for scripts."""
-    blocked = [_blocked(cluster, g) for g in cluster.groups if g.wait is not None]
+    waiting = sorted((g for g in cluster.groups if g.wait is not None), key=_place_in_program)
+    blocked = [_blocked(cluster, g) for g in waiting]
     details = []
     for entry in blocked:
         details.append(
@@ -22,8 +23,8 @@ def deadlock_finding(cluster: Cluster) -> Finding:
             f"  supplied by {s['mnemonic']} at line {s['line']}: {s['why']}"
             for s in entry["suppliers"]
         ]
-    first = next(g for g in cluster.groups if g.wait is not None)
-    assert first.wait is not None and first.wait_site is not None
+    first = waiting[0]
+    assert first.wait_site is not None
     return Finding(
         "deadlock",
         _reason(blocked[0]),
@@ -32,6 +33,11 @@ def deadlock_finding(cluster: Cluster) -> Finding:
         details=tuple(details),
         data=blocked,
     )
+
+
+def _place_in_program(g: Group) -> tuple[int, int]:
+    assert g.wait_site is not None
+    return g.wait_site.order, int(g.lanes[0])
 
 
 def polling_finding(cluster: Cluster, g: Group) -> Finding:

@@ -213,7 +213,9 @@ class _Interpreter:
             return 0
         if called == "runtime.cuTensorMapEncodeTiled":
             slot = self.stack[begin, _ANY_VALUE]
-            slot.map = encode_tiled(slot.name, [self.stack[i, _ANY_VALUE] for i in range(begin, end)])
+            slot.map = encode_tiled(
+                slot.name, [self.stack[i, _ANY_VALUE] for i in range(begin, end)]
+            )
             return 0
         if called != self.plan.device.name:
             raise UnsupportedInstruction(

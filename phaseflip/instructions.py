@@ -254,14 +254,18 @@ def _mbarrier_arrive(args: list[Any]) -> Decoded:
 def _mbarrier_arrive_expect_tx(args: list[Any]) -> Decoded:
     """[mbar, bytes, (remote), (pred), sem, scope, space, has_remote, has_pred]."""
     if _number(args[-2]) or _number(args[-1]) or _text(args[-5]) == "relaxed":
-        raise UnsupportedInstruction("mbarrier.arrive.expect_tx on another CTA, relaxed or predicated is not simulated")
+        raise UnsupportedInstruction(
+            "mbarrier.arrive.expect_tx on another CTA, relaxed or predicated is not simulated"
+        )
     return Decoded("mbarrier.arrive.expect_tx", {"mbar": args[0], "tx_count": args[1]})
 
 
 def _bulk_tensor_load(args: list[Any]) -> Decoded:
     """[rank, dst, mbar, map, cta_mask, cta_group, policy, has_policy, mode, mbar_is_address, multicast, *coordinates]."""
     if _text(args[8]) != "tile" or _number(args[9]) or _number(args[10]) or _number(args[5]) != 1:
-        raise UnsupportedInstruction("cp.async.bulk.tensor with gather4, multicast or cta_group::2 is not simulated")
+        raise UnsupportedInstruction(
+            "cp.async.bulk.tensor with gather4, multicast or cta_group::2 is not simulated"
+        )
     return Decoded(
         "cp.async.bulk.tensor.g2s",
         {"dst": args[1], "mbar": args[2], "tensor_map": args[3], "coordinates": list(args[11:])},
@@ -271,12 +275,16 @@ def _bulk_tensor_load(args: list[Any]) -> Decoded:
 def _bulk_tensor_store(args: list[Any]) -> Decoded:
     """[rank, src, map, policy, has_policy, *coordinates]."""
     return Decoded(
-        "cp.async.bulk.tensor.s2g", {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])}
+        "cp.async.bulk.tensor.s2g",
+        {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])},
     )
 
 
 def _bulk_wait(args: list[Any]) -> Decoded:
-    return Decoded("cp.async.bulk.wait_group", {"newest": _number(args[0]), "reads_only": bool(_number(args[1]))})
+    return Decoded(
+        "cp.async.bulk.wait_group",
+        {"newest": _number(args[0]), "reads_only": bool(_number(args[1]))},
+    )
 
 
 def _fence_proxy_async(args: list[Any]) -> Decoded:
@@ -308,7 +316,9 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.cp_async_bulk_tensor_shared_to_global": _bulk_tensor_store,
     "tirx.ptx.cp_async_bulk_commit_group": _operands("cp.async.bulk.commit_group"),
     "tirx.ptx.cp_async_bulk_wait_group": _bulk_wait,
-    "tirx.ptx.prefetch_tensormap": lambda args: Decoded("prefetch.tensormap", {"tensor_map": args[0]}),
+    "tirx.ptx.prefetch_tensormap": lambda args: Decoded(
+        "prefetch.tensormap", {"tensor_map": args[0]}
+    ),
     "tirx.ptx.elect_sync": _operands("elect.sync"),
     "tirx.ptx.fence_mbarrier_init": _operands("fence.mbarrier_init"),
     "tirx.ptx.fence_proxy_async": _fence_proxy_async,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .vector_clock import ASYNC, SEEN, TCGEN05, Clock, Part, join
+from .vector_clock import ASYNC, SEEN, TCGEN05, Clock, Part, join, meet
 
 
 @dataclass(eq=False)
@@ -30,7 +30,17 @@ class Ticket:
 
     def done(self, size: int) -> Clock:
         """What its completion tells: all that its issuer knew, and that it is done."""
-        return self.clock.with_entries(size, (SEEN, self.component, self.number))
+        return self.arrived(self.clock, size)
+
+    def arrived(self, clock: Clock, size: int) -> Clock:
+        """A clock that also knows that this operation is done."""
+        return clock.with_entries(size, (SEEN, self.component, self.number))
+
+
+def all_done(tickets: list[Ticket], size: int) -> Clock:
+    """What the completion of all these operations of one thread tells; the newest is the last."""
+    done = [(SEEN, t.component, t.number) for t in tickets]
+    return tickets[-1].clock.with_entries(size, *done)
 
 
 @dataclass(eq=False)
@@ -59,6 +69,8 @@ class Ordering:
         self.zero = Clock.zero(self.size)
         self.queues: dict[Any, int] = {}
         self.issued: dict[int, int] = {}
+        self.pipelines: dict[int, tuple[Any, int]] = {}
+        """Component of a queue of MMAs -> (accumulator, shape and kind; the issuing thread)."""
         self.stale_waits: dict[int, tuple[Any, int]] = {}
         """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
 
@@ -91,11 +103,23 @@ class Ordering:
 
     def snapshot(self, g: Any, lane: int) -> Clock:
         """What one thread of the group knows now."""
-        return self._with_own(self._part(g, lane).clock, lane + g.cta.first_component)
+        return self._with_own(self.part_of(g, lane).clock, lane + g.cta.first_component)
 
     @staticmethod
-    def _part(g: Any, lane: int) -> Part:
+    def part_of(g: Any, lane: int) -> Part:
+        """The part of the group's knowledge that a lane holds."""
         return next(p for p in g.knowledge if len(g.knowledge) == 1 or lane in p.lanes)
+
+    @staticmethod
+    def weakest(g: Any, warp: int) -> Part:
+        """What every lane of the warp knows: a collective operation is only ordered after that."""
+        parts = g.knowledge
+        if len(parts) > 1:
+            parts = [p for p in parts if (p.lanes >> 5 == warp).any()]
+        if len(parts) == 1:
+            return parts[0]
+        clocks = ((p.clock, p.proxy_fence, p.after_fence) for p in parts)
+        return Part(g.lanes, *(meet(c) for c in zip(*clocks, strict=True)))
 
     def tick(self, g: Any) -> None:
         """The threads begin a new epoch: what they do from here on is not part of what they did before."""
@@ -140,6 +164,11 @@ class Ordering:
 
         def fenced(part: Part, warp: int) -> Clock:
             clock = part.clock
+            for queue, (_, thread) in self.pipelines.items():  # MMAs need not be complete
+                lane = thread - g.cta.first_component
+                if lane >> 5 == warp and lane in part.lanes:
+                    entry = (TCGEN05, queue, self.issued[queue])
+                    clock = clock.with_entries(self.size, entry)
             for kind in ("ld", "st"):
                 component = self.queues.get((kind, g.cta.rank, warp))
                 if component is not None and component < clock.seen.size:
@@ -169,19 +198,25 @@ class Ordering:
 
     # -- asynchronous operations ------------------------------------------------------------------------------------
     def issue(
-        self, g: Any, lane: int, queue: Any, place: Any, who: Any, pipelined: bool = False
-    ) -> Ticket:
-        """A thread issues an operation into a queue. `pipelined`: ordered after the queue's earlier operations."""
+        self, g: Any, lane: int, queue: Any, place: Any, who: Any, *, pipelined: bool = False, pipeline: Any = None,
+        collective: bool = False,
+    ) -> Ticket:  # fmt: skip
+        """A thread, or (`collective`) its whole warp, issues an operation into a queue.
+
+        `pipelined`: ordered after the queue's earlier operations; `pipeline`: accumulator, shape and kind of an MMA.
+        """
         component = self.queues.get(queue)
         if component is None:
             component = self.queues[queue] = self.threads + len(self.queues)
             self.size = max(self.size, component + 1)
         number = self.issued[component] = self.issued.get(component, 0) + 1
-        part = self._part(g, lane)
+        part = self.weakest(g, lane >> 5) if collective else self.part_of(g, lane)
         me = lane + g.cta.first_component
         clock = self._with_own(part.clock, me)
         if pipelined:
             clock = clock.with_entries(self.size, (SEEN, component, number - 1))
+        if pipeline is not None:
+            self.pipelines[component] = (pipeline, me)
         self.epochs[me] += 1
         return Ticket(
             clock,
@@ -204,7 +239,9 @@ class Ordering:
                 clock = part.clock.with_entries(self.size, (SEEN, ticket.component, ticket.number))
                 parts.append(Part(part.lanes[mine], clock, part.proxy_fence, part.after_fence))
             if not mine.all():
-                parts.append(Part(part.lanes[~mine], part.clock, part.proxy_fence, part.after_fence))
+                parts.append(
+                    Part(part.lanes[~mine], part.clock, part.proxy_fence, part.after_fence)
+                )
         g.knowledge = parts
 
     def transfers_done(self, g: Any, kind: str) -> None:

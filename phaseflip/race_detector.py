@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from .advice import race_report
+from .fence_rules import missing_fence
 from .finding import Finding, Findings
 from .ordering import Actor, Ordering, Ticket
 from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
-from .vector_clock import ASYNC, SEEN, TCGEN05
+from .vector_clock import SEEN, TCGEN05
 
 TMEM_BANDS = 8
 """TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column."""
@@ -43,6 +44,8 @@ class RaceDetector(Ordering):
         super().__init__(threads)
         self.launch = launch
         self.unwritten: dict[int, Finding] = {}
+        self.superseded: dict[int, list[int]] = {}
+        """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
 
     # -- accesses ---------------------------------------------------------------------------------------------------
     def thread_access(
@@ -124,11 +127,31 @@ class RaceDetector(Ordering):
             self._judge(reads[indices], event, actor, where)
             if shadow.hidden_reads:
                 self._judge_hidden(shadow, event, actor, where)
+            if actor.lanes is not None and actor.lanes[0] >> 5 != actor.lanes[-1] >> 5:
+                self._judge_among_warps(writes, event, where)
             writes[indices] = event.number
             reads[indices] = 0
         else:
+            if self.unwritten:
+                self._replace_unwritten(reads[indices], event)
             self._hide_unordered(shadow, reads[indices], event, actor, where)
             reads[indices] = event.number
+
+    def _judge_among_warps(self, writes: np.ndarray, event: Event, where: Region) -> None:
+        """Warps that write the same in one step collide. Lanes of one warp do not: one of them wins, as PTX has it."""
+        bad = None
+        if where.agents is not None:
+            writes[where.indices] = where.agents  # of several, one stays
+            bad = writes[where.indices] >> 5 != where.agents >> 5
+            if not bad.any():
+                return
+        self._report(event, event, where.at(bad))
+
+    def _replace_unwritten(self, before: np.ndarray, event: Event) -> None:
+        """A read of what nothing has written takes the place of earlier ones: what is said of it goes for them."""
+        earlier = [n for n in numbers(before) if n in self.unwritten]
+        if earlier and event.number in self.unwritten:
+            self.superseded[event.number] = earlier
 
     def _repeats(self, before: np.ndarray, event: Event) -> bool:
         """Whether the same threads have read all of this in the same epoch: then nothing new can be said."""
@@ -246,33 +269,32 @@ class RaceDetector(Ordering):
             self._uninitialised(event, where, before.all(axis=0))
         self._judge(before, event, actor, where)
         if writes:
-            self._judge(tmem.reads[index], event, actor, where)
+            self._judge(tmem.reads[:, bands, columns], event, actor, where)
             tmem.writes[index] = event.number
-            tmem.reads[index] = 0
+            tmem.reads[:, bands, columns] = 0
         else:
-            tmem.reads[index] = event.number
+            warpgroup = (ticket.issuer >> 7) % len(tmem.reads)
+            tmem.reads[warpgroup, bands, columns] = event.number
 
     def tmem_free(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
         """tcgen05.dealloc: every access to the columns must have ended, as far as the deallocating warp knows."""
-        part = g.knowledge[0]
-        actor = Actor(
-            part.clock, part.proxy_fence, part.after_fence, part.lanes + g.cta.first_component
-        )
-        own = part.lanes + g.cta.first_component
+        own = g.lanes + g.cta.first_component
+        part = self.weakest(g, int(g.lanes[0]) >> 5)
+        actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
         event = Event(
             0, True, "tmem", place, g.agents(g.lanes), self, own, self.epochs[own], g.position(place), int(own[0])
         )  # fmt: skip
         self._number(event)
         where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
         for state in (tmem.writes, tmem.reads):
-            for number in numbers(state[:, columns]):
+            for number in numbers(state[..., columns]):
                 old = self.launch.events[number]
                 if old is not None and not self._ordered(old, actor):
                     self._report(old, event, where.at(None), "tmem-freed-in-use")
         tmem.writes[:, columns] = (
             event.number
         )  # what comes later and is not ordered after it collides with it
-        tmem.reads[:, columns] = 0
+        tmem.reads[..., columns] = 0
 
     # -- judging ----------------------------------------------------------------------------------------------------
     def _judge(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
@@ -286,6 +308,8 @@ class RaceDetector(Ordering):
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
     ) -> None:
         if not self._ordered(old, actor):
+            if self._same_pipeline(old, event, actor):
+                return
             bad = self._unordered(old, mask, event, actor, where)
             if bad is not None:
                 freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
@@ -294,13 +318,29 @@ class RaceDetector(Ordering):
         if old.place.mnemonic == "tcgen05.dealloc":
             self._report(old, event, where.at(mask), "tmem-unallocated")
             return
-        missing = self._missing_fence(old, mask, event, actor, where)
+        if old.place.mnemonic == "mbarrier.init" and event.writes:
+            self._report(old, event, where.at(mask), "barrier-reinitialised")
+            return
+        missing = missing_fence(old, mask, event, actor, where)
         if missing is not None:
             code, rule = missing
             self._report(old, event, where.at(mask), code, rule)
 
     def _ordered(self, old: Event, actor: Actor) -> bool:
         return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
+
+    def _same_pipeline(self, old: Event, event: Event, actor: Actor) -> bool:
+        """Two MMAs on one accumulator, of one shape: ordered by the tcgen05 fences of their threads, without a wait."""
+        if old.owner is not self or old.proxy != "tmem" or event.proxy != "tmem":
+            return False
+        key = self.pipelines.get(old.agents) if isinstance(old.agents, int) else None
+        mine = self.pipelines.get(event.agents)
+        return (
+            key is not None
+            and mine is not None
+            and key[0] == mine[0]
+            and actor.after_fence.covers(TCGEN05, old.agents, old.epochs)
+        )
 
     def _unordered(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> Any:
         """Which of the masked accesses really collide: a mask (None: all), or None here where none does.
@@ -338,47 +378,6 @@ class RaceDetector(Ordering):
             return len(np.setdiff1d(lanes, old.agents)) > 0
         return len(late) > 1 or len(lanes) > 1 or late[0] != lanes[0]
 
-    def _missing_fence(
-        self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
-    ) -> tuple[str, str] | None:
-        """(code, rule variant) of a fence that the ordered pair lacks."""
-        if old.proxy == "tmem":
-            return self._missing_tcgen05_fence(old, actor)
-        if old.proxy == event.proxy or old.fenced:
-            return None
-        agents, epochs = old.agents, old.epochs
-        variant = "" if old.writes else "read"
-        if event.proxy == "async":
-            if actor.clock.covers(ASYNC, agents, epochs):
-                return None
-            if old.units is not None and mask is not None:
-                agents = np.unique(old.agent_of(where.indices[mask] * where.unit_bytes))
-                epochs = old.epoch_of(agents)
-                if actor.clock.covers(ASYNC, agents, epochs):
-                    return None
-            late = actor.proxy_fence.covers(SEEN, agents, epochs)
-            return "missing-proxy-fence", "late" if late else variant
-        return (
-            None
-            if actor.proxy_fence.covers(SEEN, agents, epochs)
-            else ("missing-proxy-fence", variant)
-        )
-
-    def _missing_tcgen05_fence(self, old: Event, actor: Actor) -> tuple[str, str] | None:
-        ticket = actor.ticket
-        assert ticket is not None
-        if old.agents == ticket.component:
-            return None
-        same_warp = old.issuer >> 5 == ticket.issuer >> 5
-        threads_only = old.place.mnemonic in ("tcgen05.ld", "tcgen05.st")
-        if threads_only and same_warp:
-            return None
-        if threads_only and not actor.clock.covers(TCGEN05, old.agents, old.epochs):
-            return "missing-tcgen05-fence", ""
-        if not actor.after_fence.covers(SEEN, old.agents, old.epochs):
-            return "missing-tcgen05-fence", ""
-        return None
-
     def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
         """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
         self.unwritten[event.number] = race_report(None, event, where.at(before == 0), "", "", {})
@@ -390,7 +389,10 @@ class RaceDetector(Ordering):
         self.unwritten.clear()
 
     def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
-        self.unwritten.pop(old.number, None)
-        self.unwritten.pop(event.number, None)
+        explained = [old.number, event.number]
+        while explained and self.unwritten:
+            number = explained.pop()
+            self.unwritten.pop(number, None)
+            explained += self.superseded.pop(number, ())
         finding = race_report(old, event, where, code, rule, self.stale_waits)
         self.launch.findings.add(finding, rule)

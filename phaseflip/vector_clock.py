@@ -85,6 +85,15 @@ def join(clocks: Iterable[Clock]) -> Clock:
     return result
 
 
+def meet(clocks: Iterable[Clock]) -> Clock:
+    """The greatest clock that knows only what all of them know. Equal objects count once."""
+    distinct = list({id(c): c for c in clocks}.values())
+    size = min(c.rows.shape[1] for c in distinct)
+    if len(distinct) == 1:
+        return distinct[0]
+    return Clock(np.minimum.reduce([c.rows[:, :size] for c in distinct]))
+
+
 @dataclass(frozen=True)
 class Part:
     """Threads of a group that know the same.

@@ -11,6 +11,7 @@ __all__ = [
     "memory",
     "tensor_core",
     "tensor_memory",
-    "tensor_transfers", "tma",
+    "tensor_transfers",
+    "tma",
     "warp",
 ]

@@ -20,27 +20,45 @@ if TYPE_CHECKING:
 BARRIERS = 16
 
 
-class NamedBarrier:
-    """One of the 16 barriers of a CTA: threads that have arrived in this round, and rounds completed."""
+class Round:
+    """One use of a barrier, and what its threads knew when they arrived."""
 
-    __slots__ = ("number", "cta", "count", "arrived", "round", "clocks", "completed")
+    __slots__ = ("complete", "clocks", "_joined")
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.clocks: list[Clock] = []
+        self._joined: Clock | None = None
+
+    def clock(self) -> Clock:
+        """What all of its threads knew."""
+        if self._joined is None:
+            self._joined = join(self.clocks)
+        return self._joined
+
+
+class NamedBarrier:
+    """One of the 16 barriers of a CTA: threads that have arrived in this round, and from where."""
+
+    __slots__ = ("number", "cta", "count", "arrived", "round", "places")
 
     def __init__(self, number: int, cta: CTA) -> None:
         self.number, self.cta = number, cta
         self.count: int | None = None
         self.arrived = 0
-        self.round = 0
-        self.clocks: list[Clock] = []
-        self.completed: dict[int, Clock] = {}
-        """Round -> what its threads knew when they arrived; of the last few rounds."""
+        self.round = Round()
+        self.places: list[Place] = []
 
-    def arrive(self, threads: int, count: int | None) -> None:
+    def arrive(self, place: Place, threads: int, count: int | None) -> None:
         """`threads` threads arrive; `count` is the number expected, None for all that have not exited."""
+        self.places.append(place)
         if self.arrived and count != self.count:
-            raise KernelFault(
+            fault = KernelFault(
                 "barrier-mismatch",
                 f"barrier {self.number} is entered with count {count}, but threads wait in it with count {self.count}",
             )
+            fault.site = max(self.places, key=lambda p: p.order)  # whoever comes last
+            raise fault
         self.count = count
         self.arrived += threads
         self.settle()
@@ -52,11 +70,9 @@ class NamedBarrier:
     def settle(self) -> None:
         """Complete the round when everybody is there (also called when a thread exits)."""
         if self.arrived and self.arrived >= self.expected():
-            self.arrived = 0
-            if self.clocks:
-                self.completed[self.round], self.clocks = join(self.clocks), []
-                self.completed.pop(self.round - 8, None)
-            self.round += 1
+            self.arrived, self.places = 0, []
+            self.round.complete = True
+            self.round = Round()
 
 
 class BarrierWait:
@@ -64,17 +80,17 @@ class BarrierWait:
 
     __slots__ = ("barrier", "round")
 
-    def __init__(self, barrier: NamedBarrier, arrived_in: int) -> None:
+    def __init__(self, barrier: NamedBarrier, arrived_in: Round) -> None:
         self.barrier, self.round = barrier, arrived_in
 
     def ready(self) -> bool:
         """The round is complete."""
-        return self.barrier.round > self.round
+        return self.round.complete
 
     def finish(self, group: Group) -> None:
         """Everything that the threads of the round did before is ordered before what follows."""
         if group.cta.detector is not None:
-            group.cta.detector.acquire(group, self.barrier.completed[self.round], everything=True)
+            group.cta.detector.acquire(group, self.round.clock(), everything=True)
 
     def describe(self) -> str:
         """Which barrier, and how many of its threads have come."""
@@ -105,7 +121,7 @@ def bar_sync(g: Group, place: Place, barrier: int, count: int | None) -> Barrier
 def barrier_sync(g: Group, place: Place, barrier: int, count: int | None) -> BarrierWait | None:
     """barrier.sync a, b: as bar.sync, but lanes of a warp may arrive apart."""
     g.cta.bytes["waits"] += g.warps
-    found = _arrive(g, barrier, count)
+    found = _arrive(g, place, barrier, count)
     wait = BarrierWait(found[0], found[1])
     if not wait.ready():
         return wait
@@ -116,10 +132,10 @@ def barrier_sync(g: Group, place: Place, barrier: int, count: int | None) -> Bar
 @instruction("bar.arrive", uniform=("barrier", "count"))
 def bar_arrive(g: Group, place: Place, barrier: int, count: int) -> None:
     """bar.arrive a, b: arrive at barrier a, which b threads complete, without waiting."""
-    _arrive(g, barrier, count)
+    _arrive(g, place, barrier, count)
 
 
-def _arrive(g: Group, barrier: int, count: int | None) -> tuple[NamedBarrier, int]:
+def _arrive(g: Group, place: Place, barrier: int, count: int | None) -> tuple[NamedBarrier, Round]:
     """The barrier, and the round that the group has arrived in."""
     if not 0 <= barrier < BARRIERS:
         raise KernelFault(
@@ -128,8 +144,8 @@ def _arrive(g: Group, barrier: int, count: int | None) -> tuple[NamedBarrier, in
     found = g.cta.barriers[barrier]
     arrived_in = found.round
     if g.cta.detector is not None:
-        found.clocks.append(g.cta.detector.release(g))
-    found.arrive(g.n, count)
+        arrived_in.clocks.append(g.cta.detector.release(g))
+    found.arrive(place, g.n, count)
     return found, arrived_in
 
 

@@ -72,7 +72,7 @@ class CTA:
         self.frame_bytes = program.frame_bytes
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
-        self.tmem = TensorMemory()
+        self.tmem = TensorMemory(threads)
         self.barriers = [NamedBarrier(i, self) for i in range(BARRIERS)]
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""

@@ -9,15 +9,16 @@ Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: m
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..control_flow import EXIT
 from ..errors import KernelFault
-from ..finding import Finding
 from ..instructions import instruction
-from ..vector_clock import Clock, join
+from ..vector_clock import SEEN, Clock, join
+from . import mbarrier_findings as findings
 from .divergence import Parted, split
 from .warp import Agents
 
@@ -41,7 +42,7 @@ class Mbarrier:
 
     __slots__ = (
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
-        "wait_epochs", "wait_place", "registered",
+        "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
     )  # fmt: skip
 
     def __init__(
@@ -56,12 +57,36 @@ class Mbarrier:
         self.started = 0
         self.consumed = np.full(cta.cluster.threads, NEVER, np.int64)
         self.clock: Clock | None = None
+        self.after: Clock | None = None
+        """What the arrivals are ordered after."""
         self.completed: dict[int, Clock | None] = {}
         self.wait_epochs = np.zeros(cta.cluster.threads, np.int32)
-        self.wait_place: Place | None = None
+        self.wait_places = np.full(cta.cluster.threads, None, object)
         """Thread -> epoch of its last wait here, and where that was."""
+        self.arrivals: dict[int, list[tuple[Place, tuple[int, ...]]]] = {}
+        """Phase -> (place, threads) of its arrivals; of the current phase and the one before."""
+        self.repeated: list[Repeated] = []
+        """Waits for a phase that their threads had consumed: harmless unless a later arrival is not ordered after them."""
+        self.undecided: set[int] = set()
+        """Phases in which one instruction arrives more often than expected: which arrival ends them is open."""
+        self.ends: dict[int, Clock | None] = {}
+        """As `completed`, but for those phases too: who knows it, knows that the phase has ended."""
         self.init = init
         """(place, component, epoch) of the thread that initialised it; None without race checks."""
+
+    def announce(self, count: int, clock: Clock | None) -> None:
+        """`count` arrivals have been issued by one instruction; `clock` is what its threads know.
+
+        A wait for a consumed phase that is not ordered before them meant the phase that they belong to.
+        """
+        if count > self.expected:
+            self.undecided.add(self.phase)
+        self.started += count
+        if self.repeated:
+            late = [r for r in self.repeated if not r.ordered_before(clock)]
+            self.repeated = []
+            for wait in late:
+                self.cta.report(findings.stale_wait(self, wait.place, wait.who, wait.phase))
 
     def arrive(
         self,
@@ -70,45 +95,51 @@ class Mbarrier:
         count: int,
         clock: Clock | None,
         knows: Callable[[Clock], bool],
+        threads: tuple[int, ...] = (),
+        consumed: int = NEVER,
+        issued: Clock | None = None,
     ) -> None:
         """`count` arrivals that release `clock`. The phase completes when no arrival is pending and no byte is due.
 
-        knows: whether the arriving agent knows all that a clock holds. An arrival that does not know that the previous
-        phase has ended could as well have come before its end, where it would have been one too many.
+        knows: whether the arriving agent knows all that a clock holds; consumed: the last phase that its threads had all
+        waited for when they issued it, and issued what they knew then, where that is more than `clock`. An arrival that does not know that the previous
+        phase has ended could as well have come before its end, where it would have been one too many. It counts in the
+        current phase if its threads have arrived in the one before, else it is the one too many and does not count.
         """
-        previous = self.completed.get(self.phase - 1)
-        early = previous is not None and not knows(previous)
+        end = self.ends.get(self.phase - 1)
+        early = end is not None and consumed < self.phase - 1 and not knows(end)
+        if early or count > self.pending:
+            self._report_over_arrival(place, who, count, early)
+            before = [t for _, known in self.arrivals.get(self.phase - 1, ()) for t in known]
+            if early and not set(threads) <= set(before):
+                self.started -= count
+                return
+            count = min(count, self.pending)
         if clock is not None:
             self.clock = clock if self.clock is None else join([self.clock, clock])
-        if early or count > self.pending:
-            lacks = (
-                f"its phase {self.phase} expects {self.expected} arrivals and lacks {self.pending}"
-            )
-            unaware = f"it is counted in phase {self.phase}, but nothing orders it after the end of phase {self.phase - 1}"
-            self.cta.report(
-                Finding(
-                    "over-arrival",
-                    unaware if early else lacks,
-                    place=place,
-                    what=f"{who}: {count} arrival{'s' if count > 1 else ''} on {self.name}",
-                    fix="make the count of mbarrier.init the number of arrivals of a phase, or let fewer threads arrive",
-                )
-            )
-            if early:
-                return
-            count = self.pending
+        after = [c for c in (self.after, clock, issued) if c is not None]
+        self.after = join(after) if after else None
+        self.arrivals.setdefault(self.phase, []).append((place, threads))
         self.pending -= count
         self._settle_bytes(place, who)
+
+    def _report_over_arrival(self, place: Place, who: str, count: int, early: bool) -> None:
+        """Of the arrivals that are too many together, the last in the program is named, against the first."""
+        together = [p for p, _ in self.arrivals.get(self.phase - early, ())] + [place]
+        self.cta.report(findings.over_arrival(self, together, who, count, early))
 
     def expect_tx(self, nbytes: int) -> None:
         """Raise the number of bytes that must arrive in this phase."""
         self.tx += nbytes
         self.registered += nbytes
 
-    def complete_tx(self, place: Place, who: str, nbytes: int, phase: int, clock: Clock | None) -> None:
+    def complete_tx(
+        self, place: Place, who: str, nbytes: int, phase: int, clock: Clock | None
+    ) -> None:
         """`nbytes` that were meant for `phase` have arrived; they release `clock`."""
         if phase < self.phase:
-            self._report_bytes(place, who, f"{nbytes} bytes arrive for phase {phase}, which has ended without them")
+            why = f"{nbytes} bytes arrive for phase {phase}, which has ended without them"
+            self.cta.report(findings.tx_count_mismatch(self, place, who, why))
             return
         if clock is not None:
             self.clock = clock if self.clock is None else join([self.clock, clock])
@@ -119,26 +150,19 @@ class Mbarrier:
         """After all arrivals no more bytes may have come than were registered."""
         if self.pending == 0 and self.tx < 0:
             came = self.registered - self.tx
-            self._report_bytes(place, who, f"phase {self.phase} expects {self.registered} bytes, but {came} have come")
+            why = f"phase {self.phase} expects {self.registered} bytes, but {came} have come"
+            self.cta.report(findings.tx_count_mismatch(self, place, who, why))
             self.tx = 0
         self._complete()
-
-    def _report_bytes(self, place: Place, who: str, why: str) -> None:
-        self.cta.report(
-            Finding(
-                "tx-count-mismatch",
-                why,
-                place=place,
-                what=f"{who} on {self.name}",
-                fix="expect exactly the bytes of all copies of the phase, every box counted in full",
-            )
-        )
 
     def _complete(self) -> None:
         if self.pending == 0 and self.tx == 0:
             self._check_lapped()
-            self.completed[self.phase] = self.clock
-            self.completed.pop(self.phase - 4, None)
+            self.ends[self.phase] = self.completed[self.phase] = self.clock
+            if self.phase in self.undecided:
+                self.completed[self.phase] = self.completed.get(self.phase - 1)
+            for old in (self.ends, self.completed, self.arrivals):
+                old.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected
             self.registered = 0
@@ -149,27 +173,14 @@ class Mbarrier:
         That is, the arrivals of this phase must be ordered after those waits; else a late waiter finds the parity of its
         phase used again.
         """
-        if self.clock is None or self.wait_place is None or self.cta.detector is None:
+        if self.after is None or self.phase == 0 or self.cta.detector is None:
             return
-        seen = self.clock.seen[: len(self.consumed)]
+        seen = self.after.seen[: len(self.consumed)]
         late = np.flatnonzero((self.consumed == self.phase - 1) & (seen < self.wait_epochs))
-        if self.phase > 0 and len(late):
-            self.report_lapped(
-                self.wait_place, str(Agents(self.cta, late % self.cta.threads)), self.phase - 1
-            )
-
-    def report_lapped(self, place: Place, who: str, phase: int) -> None:
-        """A waiter for `phase` may find that the next one has completed too."""
-        self.cta.report(
-            Finding(
-                "lapped-wait",
-                f"nothing makes phase {phase + 1} wait for this wait; once it has completed, parity {phase & 1} means "
-                f"phase {phase + 2}",
-                place=place,
-                what=f"{who} waits on {self.name} for phase {phase}",
-                fix="let the arrivals of each phase wait for this thread (an empty barrier, or a CTA barrier in the loop)",
-            )
-        )
+        for place in set(self.wait_places[late].tolist()):
+            threads = late[self.wait_places[late] == place] % self.cta.threads
+            who = str(Agents(self.cta, threads))
+            self.cta.report(findings.lapped_wait(self, place, who, self.phase - 1))
 
     def __str__(self) -> str:
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals"
@@ -178,13 +189,28 @@ class Mbarrier:
         return f"{self.name} (phase {self.phase}, {arrivals}{nbytes})"
 
 
+@dataclass(frozen=True)
+class Repeated:
+    """A wait for a phase that its threads had consumed: components and epochs of the threads."""
+
+    place: Place
+    who: str
+    phase: int
+    threads: np.ndarray
+    epochs: np.ndarray
+
+    def ordered_before(self, clock: Clock | None) -> bool:
+        """Whether the wait happens before whatever holds the clock."""
+        return clock is not None and clock.covers(SEEN, self.threads, self.epochs)
+
+
 class MbarrierWait:
     """A group that waits until a phase has completed."""
 
-    __slots__ = ("barrier", "phase")
+    __slots__ = ("barrier", "phase", "place")
 
-    def __init__(self, barrier: Mbarrier, phase: int) -> None:
-        self.barrier, self.phase = barrier, phase
+    def __init__(self, barrier: Mbarrier, phase: int, place: Place) -> None:
+        self.barrier, self.phase, self.place = barrier, phase, place
 
     @property
     def parity(self) -> int:
@@ -197,20 +223,23 @@ class MbarrierWait:
 
     def finish(self, group: Group) -> None:
         """Acquire what was released up to the end of the phase."""
-        _consume(group, self.barrier, self.phase)
+        if self.barrier.phase > self.phase + 1:
+            group.cta.report(findings.lapped_wait(self.barrier, self.place, str(group), self.phase))
+        _consume(group, self.barrier, self.phase, self.place)
 
     def describe(self) -> str:
         """What is waited for, and the state of the barrier."""
         return f"mbarrier {self.barrier}: waits for phase {self.phase} (parity {self.parity}) to complete"
 
 
-def _consume(g: Group, barrier: Mbarrier, phase: int) -> None:
+def _consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
     threads, detector = g.lanes + g.cta.first_component, g.cta.detector
     again = int(barrier.consumed[threads[0]]) == phase
     barrier.consumed[threads] = phase
     if detector is not None:
         if not again:
             barrier.wait_epochs[threads] = detector.epochs[threads]
+            barrier.wait_places[threads] = place
         clock = barrier.completed.get(phase)
         if clock is not None:
             detector.acquire(g, clock)
@@ -227,21 +256,7 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier | None:
         if detector is None or found.init is None or detector.knows(g, *found.init[1:]):
             return found
     init = None if found is None or found.init is None else found.init[0]
-    g.cta.report(
-        Finding(
-            "barrier-not-initialised",
-            "no mbarrier.init of this barrier happens before: "
-            + (
-                "there is none"
-                if init is None
-                else f"nothing orders the one at line {init.line} before this use"
-            ),
-            place=place,
-            other=init,
-            what=f"{g} uses {g.cta.shared_name(address)}",
-            fix="one thread: T.ptx.mbarrier.init, then T.cuda.cta_sync() before anyone uses the barrier",
-        )
-    )
+    g.cta.report(findings.not_initialised(place, str(g), g.cta.shared_name(address), init))
     return found
 
 
@@ -257,25 +272,17 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
     known = barriers.get(mbar)
     if known is not None or g.n > 1:
-        other = None if known is None or known.init is None else known.init[0]
-        g.cta.report(
-            Finding(
-                "barrier-reinitialised",
-                f"{g.n} threads initialise it"
-                if g.n > 1
-                else "it is live: no mbarrier.inval came before",
-                place=place,
-                other=other,
-                what=f"{g} initialises {g.cta.shared_name(mbar)}",
-                fix="let one thread initialise each barrier, once",
-            )
-        )
+        other = place if known is None or known.init is None else known.init[0]
+        name = g.cta.shared_name(mbar)
+        g.cta.report(findings.reinitialised(place, other, str(g), g.n, name))
         if known is not None:
             return
     init = None
     if detector is not None:
         thread = int(g.lanes[0]) + g.cta.first_component
         init = (place, thread, int(detector.epochs[thread]))
+        one = g.view(np.arange(g.n) == 0)
+        detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
         detector.tick(g)
     barriers[mbar] = Mbarrier(g.cta.shared_name(mbar), g.cta, count, init)
 
@@ -297,17 +304,18 @@ def mbarrier_arrive_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) 
 
 
 def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int) -> None:
-    barrier.started += count * g.n
     detector = g.cta.detector
     before = g.view(np.ones(g.n, bool)) if detector is not None else g
     clock = None if detector is None else detector.release(g)
+    barrier.announce(count * g.n, clock)
 
     def knows(other: Clock) -> bool:
         return detector is None or detector.knows_clock(before, other)
 
     if tx_count:
         barrier.expect_tx(tx_count * g.n)
-    barrier.arrive(place, str(g), count * g.n, clock, knows)
+    threads = tuple((g.lanes + g.cta.first_component).tolist())
+    barrier.arrive(place, str(g), count * g.n, clock, knows, threads)
 
 
 def intended_phase(g: Group, barrier: Mbarrier) -> int:
@@ -316,7 +324,7 @@ def intended_phase(g: Group, barrier: Mbarrier) -> int:
     if detector is None:
         return barrier.phase
     for phase in range(barrier.phase - 1, max(barrier.phase - 5, -1), -1):
-        clock = barrier.completed.get(phase)
+        clock = barrier.ends.get(phase)
         if clock is None or detector.knows_clock(g, clock):
             return phase + 1
     return max(barrier.phase - 4, 0)
@@ -344,14 +352,11 @@ def mbarrier_try_wait_parity(
     known = _known_phase(g, barrier, int(consumed[0]))
     if known + 1 & 1 != parity:
         # Hardware passes at once if no later phase has completed, and these threads know of none.
-        if known >= 0 and known == consumed[0] and barrier.started > (known + 1) * barrier.expected:
-            _report_stale(g, place, barrier, known)
-        _consume(g, barrier, known)
+        if known >= 0 and known == consumed[0]:
+            _note_repeated(g, place, barrier, known)
+        _consume(g, barrier, known, place)
         return None
-    if barrier.phase > known + 2:
-        barrier.report_lapped(place, str(g), known + 1)
-    barrier.wait_place = place
-    wait = MbarrierWait(barrier, known + 1)
+    wait = MbarrierWait(barrier, known + 1, place)
     if not wait.ready():
         return wait
     wait.finish(g)
@@ -374,19 +379,18 @@ def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
     return known
 
 
-def _report_stale(g: Group, place: Place, barrier: Mbarrier, consumed: int) -> None:
-    if g.cta.detector is not None:
+def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> None:
+    """A wait for a consumed phase: stale if the next phase is under way, else perhaps once arrivals for it come."""
+    detector = g.cta.detector
+    if barrier.started > (phase + 1) * barrier.expected:
+        g.cta.report(findings.stale_wait(barrier, place, str(g), phase))
+    elif detector is not None:
+        threads = g.lanes + g.cta.first_component
+        epochs = detector.epochs[threads]
+        barrier.repeated.append(Repeated(place, str(g), phase, threads, epochs))
+    if detector is not None:
         for lane in g.lanes.tolist():
-            g.cta.detector.stale_waits[lane + g.cta.first_component] = (place, consumed)
-    g.cta.report(
-        Finding(
-            "stale-wait",
-            f"this thread has waited for phase {consumed} already, so the wait can pass before phase {consumed + 1} ends",
-            place=place,
-            what=f"{g} waits on {barrier.name} for the parity of phase {consumed} again",
-            fix="flip the phase after each wait (phase ^= 1)",
-        )
-    )
+            detector.stale_waits[lane + g.cta.first_component] = (place, phase)
 
 
 @instruction("fence.mbarrier_init")

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..finding import Finding
 from ..instructions import instruction
+from ..ordering import all_done
 from ..vector_clock import Clock, holds, join
 from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import SharedMatrixDescriptor, operand_units
@@ -27,6 +28,7 @@ from .tensor_memory_layout import accumulator_columns, accumulator_slices, check
 if TYPE_CHECKING:
     from ..finding import Place
     from ..ordering import Ticket
+    from ..vector_clock import Part
     from .cta import CTA
     from .warp import Group
 
@@ -37,7 +39,9 @@ _SWIZZLE_CODES = {0: 0, 1: 6, 2: 4, 3: 2, 4: 1}
 class Product:
     """Back-to-back MMAs of one thread on one accumulator; an asynchronous operation once the batch is closed."""
 
-    __slots__ = ("cta", "place", "thread", "key", "accumulate", "descriptors", "ticket", "done")
+    __slots__ = (
+        "cta", "place", "thread", "key", "accumulate", "descriptors", "ticket", "knowledge", "done",
+    )  # fmt: skip
 
     def __init__(
         self, cta: CTA, place: Place, thread: int, key: tuple[int, int, str], accumulate: bool
@@ -48,12 +52,20 @@ class Product:
         self.accumulate = accumulate
         self.descriptors: list[tuple[int, int]] = []
         self.ticket: Ticket | None = None
+        self.knowledge: Part | None = None
+        """What the thread knew at issue: later MMAs of the batch must know the same."""
         self.done = False
 
     @property
     def issuer(self) -> str:
         """The thread, in words."""
         return thread_name(self.cta, self.thread)
+
+    def continues(self, place: Place, thread: int, key: tuple[int, int, str], part: Any) -> bool:
+        """Whether an MMA that accumulates onto the same D is one with this batch: same thread, line and knowledge."""
+        if (self.thread, self.key) != (thread, key) or place != self.place:
+            return False
+        return self.knowledge is None or self.knowledge.same_as(part)
 
     def land(self) -> None:
         """D (+)= A B^T for all steps of the batch."""
@@ -116,8 +128,8 @@ class TensorCore:
     def __init__(self, cta: CTA) -> None:
         self.cta = cta
         self.open: Product | None = None
-        self.last: dict[int, Product] = {}
-        """Thread -> its newest MMA: what a commit tracks, with all before it."""
+        self.tracked: dict[int, dict[Any, Ticket]] = {}
+        """Thread -> its newest MMA of each pipeline, newest last: what a commit tracks, with all before them."""
         self._operands: dict[Any, tuple[np.ndarray, np.ndarray, int]] = cta.cluster.operand_cache
 
     def operands(
@@ -145,22 +157,30 @@ class TensorCore:
         place: Place,
         thread: int,
         key: tuple[int, int, str],
+        shape: tuple[int, int],
         a: int,
         b: int,
         accumulate: bool,
     ) -> None:
-        """One MMA by one thread: append it to the open batch, or open a new one."""
-        batch = self.open
-        if batch is None or not accumulate or (batch.thread, batch.key) != (thread, key):
+        """One MMA (M, N = shape) by one thread: append it to the open batch, or open a new one.
+
+        Only MMAs on one accumulator, of one shape and kind, are a pipeline, which executes in the order of issue.
+        """
+        batch, detector = self.open, self.cta.detector
+        part = None if detector is None else detector.part_of(g, thread)
+        if batch is None or not accumulate or not batch.continues(place, thread, key, part):
             self.close_batch()
-            batch = self.open = self.last[thread] = Product(
-                self.cta, place, thread, key, accumulate
-            )
-            if self.cta.detector is not None:
-                queue = ("tcgen05", self.cta.rank, thread)
-                batch.ticket = self.cta.detector.issue(
-                    g, thread, queue, place, g.agents(thread), pipelined=True
+            batch = self.open = Product(self.cta, place, thread, key, accumulate)
+            if detector is not None:
+                pipeline = (key[0], *shape, key[2])
+                queue = ("tcgen05", self.cta.rank, thread, *pipeline)
+                batch.knowledge = part
+                batch.ticket = detector.issue(
+                    g, thread, queue, place, g.agents(thread), pipelined=True, pipeline=pipeline
                 )
+                tracked = self.tracked.setdefault(thread, {})
+                tracked.pop(queue, None)
+                tracked[queue] = batch.ticket
         batch.descriptors.append((a, b))
 
     def close_batch(self) -> None:
@@ -221,25 +241,22 @@ def tcgen05_mma(
             raise KernelFault("out-of-bounds", str(error)) from None
         columns = accumulator_columns(fields.m, fields.n, cta_group)
         g.cta.tmem.check(g, place, split_address(d)[1], columns)
-        g.cta.tensor_core.issue(g, place, thread, (d, i, kind), a, b, bool(accumulate))
+        g.cta.tensor_core.issue(
+            g, place, thread, (d, i, kind), (fields.m, fields.n), a, b, bool(accumulate)
+        )
 
 
 class Commit:
     """tcgen05.commit in flight: lands after all MMAs that its thread issued before, and arrives on the barrier."""
 
-    __slots__ = ("cta", "place", "thread", "barrier", "tracked", "issued_with", "done")
+    __slots__ = ("cta", "place", "thread", "barrier", "tracked", "ticket", "consumed", "done")
 
     def __init__(
-        self,
-        cta: CTA,
-        place: Place,
-        thread: int,
-        barrier: Mbarrier,
-        tracked: Ticket | None,
-        issued_with: Clock | None,
-    ) -> None:
+        self, cta: CTA, place: Place, thread: int, barrier: Mbarrier, tracked: list[Ticket], ticket: Ticket | None
+    ) -> None:  # fmt: skip
         self.cta, self.place, self.thread = cta, place, thread
-        self.barrier, self.tracked, self.issued_with = barrier, tracked, issued_with
+        self.barrier, self.tracked, self.ticket = barrier, tracked, ticket
+        self.consumed = int(barrier.consumed[thread + cta.first_component])
         self.done = False
 
     @property
@@ -249,16 +266,21 @@ class Commit:
 
     def land(self) -> None:
         """One arrival, which releases the tracked operations: they are done, and so is what came before them."""
-        detector = self.cta.detector
-        clock = (
-            None if detector is None or self.tracked is None else self.tracked.done(detector.size)
-        )
-        known = [c for c in (clock, self.issued_with) if c is not None]
+        detector, ticket, clock = self.cta.detector, self.ticket, None
+        known: list[Clock] = []
+        if detector is not None and ticket is not None:
+            tracked = all_done(self.tracked, detector.size) if self.tracked else detector.zero
+            clock = ticket.arrived(tracked, detector.size)
+            known = [tracked, ticket.clock]
 
         def knows(other: Clock) -> bool:
             return not known or holds(join(known), other)
 
-        self.barrier.arrive(self.place, f"tcgen05.commit of {self.issuer}", 1, clock, knows)
+        who = f"tcgen05.commit of {self.issuer}"
+        self.barrier.arrive(
+            self.place, who, 1, clock, knows, (self.thread + self.cta.first_component,), self.consumed,
+            None if ticket is None else ticket.clock,
+        )  # fmt: skip
         self.done = True
 
 
@@ -271,16 +293,22 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
             "tcgen05.commit to other CTAs needs a cluster, which is not simulated yet",
         )
     barrier = barrier_at(g, place, mbar)
-    core = g.cta.tensor_core
+    core, detector = g.cta.tensor_core, g.cta.detector
     core.close_batch()
     if barrier is None:
         return
-    for thread in g.lanes.tolist():
-        newest = core.last.get(thread)
-        barrier.started += 1
-        tracked = None if newest is None else newest.ticket
-        issued_with = None if g.cta.detector is None else g.cta.detector.snapshot(g, thread)
-        operation = Commit(g.cta, place, thread, barrier, tracked, issued_with)
+    tickets: list[Ticket | None] = [None] * g.n
+    if detector is not None:
+        lanes = g.lanes.tolist()
+        tickets = [
+            detector.issue(g, t, ("commit", g.cta.rank, t), place, g.agents(t), pipelined=True)
+            for t in lanes
+        ]
+    clocks = [ticket.clock for ticket in tickets if ticket is not None]
+    barrier.announce(g.n, join(clocks) if clocks else None)
+    for thread, ticket in zip(g.lanes.tolist(), tickets, strict=True):
+        tracked = list(core.tracked.get(thread, {}).values())
+        operation = Commit(g.cta, place, thread, barrier, tracked, ticket)
         g.cta.cluster.issue(("tcgen05", g.cta.rank, thread), operation)
 
 
@@ -300,8 +328,11 @@ def tcgen05_fence_after_thread_sync(g: Group, place: Place) -> None:
 
 @instruction("fence.proxy.async")
 def fence_proxy_async(g: Group, place: Place, space: str) -> None:
-    """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes."""
-    if g.cta.detector is not None:
+    """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes.
+
+    `space` global orders none of the accesses to shared memory, which are all that the async proxy makes so far.
+    """
+    if g.cta.detector is not None and space != "global":
         g.cta.detector.fence_proxy_async(g)
 
 

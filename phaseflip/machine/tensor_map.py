@@ -58,14 +58,18 @@ class TensorMap:
 
     def shared_units(self, start: int) -> np.ndarray:
         """Numbers of the 16-byte units of shared memory that a box takes from byte `start`, in box order, swizzled."""
-        return swizzled_units(np.arange(self.box_bytes // 16, dtype=np.int64) + (start >> 4), self.swizzle)
+        return swizzled_units(
+            np.arange(self.box_bytes // 16, dtype=np.int64) + (start >> 4), self.swizzle
+        )
 
     def global_units(self, corner: tuple[int, ...]) -> np.ndarray | None:
         """Numbers of the 16-byte units of the buffer that a box takes, in box order: the usual case.
 
         None where the box reaches outside, has element strides, or does not start on a unit.
         """
-        whole = all(0 <= c and c + b <= n for c, b, n in zip(corner, self.box, self.sizes, strict=True))
+        whole = all(
+            0 <= c and c + b <= n for c, b, n in zip(corner, self.box, self.sizes, strict=True)
+        )
         start = self.offset + corner[0] * self.element_bytes
         if not whole or start % 16 or any(step != 1 for step in self.element_strides):
             return None
@@ -74,7 +78,9 @@ class TensorMap:
         for d in range(1, rank):
             shape = [1] * rank
             shape[rank - 1 - d] = -1
-            rows = rows + ((corner[d] + np.arange(self.box[d], dtype=np.int64)) * self.strides[d - 1]).reshape(shape)
+            rows = rows + (
+                (corner[d] + np.arange(self.box[d], dtype=np.int64)) * self.strides[d - 1]
+            ).reshape(shape)
         units = (rows >> 4) + np.arange(self.box[0] * self.element_bytes // 16, dtype=np.int64)
         return np.asarray(units.reshape(-1))
 
@@ -87,7 +93,10 @@ class TensorMap:
         inside: Any = np.bool_(True)
         rank = len(self.sizes)
         for d in range(rank):
-            index = corner[d] + np.arange(self.box_shape[rank - 1 - d], dtype=np.int64) * self.element_strides[d]
+            index = (
+                corner[d]
+                + np.arange(self.box_shape[rank - 1 - d], dtype=np.int64) * self.element_strides[d]
+            )
             step = self.element_bytes if d == 0 else self.strides[d - 1]
             shape = [1] * rank
             shape[rank - 1 - d] = -1
@@ -113,7 +122,9 @@ def encode_tiled(name: str, arguments: list[Any]) -> TensorMap:
     buffer, offset = base if isinstance(base, tuple) else (base, 0)
     if interleave:
         raise BadInput(f"tensor map {name}: interleaved layouts are not simulated; use none")
-    made = TensorMap(name, buffer, offset, dtype, sizes, strides, box, steps, SWIZZLES[swizzle], bool(fill))
+    made = TensorMap(
+        name, buffer, offset, dtype, sizes, strides, box, steps, SWIZZLES[swizzle], bool(fill)
+    )
     _check(made)
     return made
 
@@ -124,15 +135,30 @@ def _check(t: TensorMap) -> None:
         (1 <= len(t.sizes) <= 5, f"rank {len(t.sizes)} is not 1 to 5"),
         (t.offset % 16 == 0, f"the base is at byte {t.offset}; it must be a multiple of 16"),
         (all(0 < s <= 1 << 32 for s in t.sizes), f"sizes {t.sizes} must be 1 to 2^32"),
-        (all(s % 16 == 0 and 0 < s < 1 << 40 for s in t.strides), f"strides {t.strides} must be multiples of 16 bytes"),
-        (all(0 < b <= MAX_BOX for b in t.box), f"box {t.box} must be 1 to {MAX_BOX} in each dimension"),
-        (all(1 <= e <= 8 for e in t.element_strides), f"element strides {t.element_strides} must be 1 to 8"),
-        (t.box[0] * size % 16 == 0, f"the box is {t.box[0] * size} bytes wide; it must be a multiple of 16"),
+        (
+            all(s % 16 == 0 and 0 < s < 1 << 40 for s in t.strides),
+            f"strides {t.strides} must be multiples of 16 bytes",
+        ),
+        (
+            all(0 < b <= MAX_BOX for b in t.box),
+            f"box {t.box} must be 1 to {MAX_BOX} in each dimension",
+        ),
+        (
+            all(1 <= e <= 8 for e in t.element_strides),
+            f"element strides {t.element_strides} must be 1 to 8",
+        ),
+        (
+            t.box[0] * size % 16 == 0,
+            f"the box is {t.box[0] * size} bytes wide; it must be a multiple of 16",
+        ),
         (
             t.box[0] * size <= _SPAN_BYTES[t.swizzle],
             f"the box is {t.box[0] * size} bytes wide; swizzle {t.swizzle} allows {_SPAN_BYTES[t.swizzle]}",
         ),
-        (not t.nan_fill or t.dtype.startswith(("float", "bfloat")), "NaN fill needs a floating-point type"),
+        (
+            not t.nan_fill or t.dtype.startswith(("float", "bfloat")),
+            "NaN fill needs a floating-point type",
+        ),
     ]
     for holds, reason in rules:
         if not holds:

@@ -30,19 +30,20 @@ class TensorMemory:
     """Contents and allocations of one CTA.
 
     `allocations` maps the first column to (number of columns, place of the tcgen05.alloc). `writes` and `reads` are the
-    race detector's shadow: event numbers by band of 16 lanes and column.
+    race detector's shadow: event numbers by band of 16 lanes and column; the reads of each warpgroup apart.
     """
 
     kind = "tmem"
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = LANES) -> None:
         self.words = np.full((LANES, COLUMNS), POISON, np.uint32)
         self.floats = self.words.view(np.float32)
         self.allocations: dict[int, tuple[int, Place]] = {}
         self.last_request = COLUMNS
         self.relinquished = False
         self.writes = np.zeros((TMEM_BANDS, COLUMNS), np.int32)
-        self.reads = np.zeros((TMEM_BANDS, COLUMNS), np.int32)
+        self.reads = np.zeros((-(-threads // LANES), TMEM_BANDS, COLUMNS), np.int32)
+        self.ever_allocated = np.zeros(COLUMNS, bool)
 
     def describe(self, first: int, last: int) -> str:
         """ "TMEM columns 0-127"."""
@@ -76,7 +77,7 @@ class TensorMemory:
         what = f"{place.mnemonic} of TMEM columns {column}-{column + width - 1}"
         if column < 0 or column + width > COLUMNS:
             raise KernelFault("out-of-bounds", f"{what}; a CTA has columns 0 to {COLUMNS - 1}")
-        if self.writes[:, column : column + width].any() and g.cta.detector is not None:
+        if self.ever_allocated[column : column + width].all() and g.cta.detector is not None:
             return  # allocated once: whether it still was is for the race detector to say
         if not any(
             a <= column and column + width <= a + n for a, (n, _) in self.allocations.items()
@@ -116,7 +117,8 @@ class AllocationWait:
         assert start is not None
         tmem.allocations[start] = (self.columns, self.place)
         tmem.writes[:, start : start + self.columns] = 0
-        tmem.reads[:, start : start + self.columns] = 0
+        tmem.reads[..., start : start + self.columns] = 0
+        tmem.ever_allocated[start : start + self.columns] = True
         store(group, self.place, self.dst, WORD, start)
 
     def describe(self) -> str:

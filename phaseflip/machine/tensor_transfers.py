@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import BadInput, KernelFault
 from ..instructions import instruction
-from .memory import LOCAL_BASE
+from .memory import LOCAL_BASE, check_registers
 from .tensor_memory import WORD, one_warp, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
 
@@ -168,6 +168,8 @@ def _transfer(
         raise KernelFault(
             "out-of-bounds", f"{place.mnemonic} of a register outside the thread's local buffers"
         )
+    if place.mnemonic == "tcgen05.st" and g.cta.loading:
+        check_registers(g, place, 4 * min(items), 4 * (max(items) - min(items) + 1))
     operation = Transfer(g, place, rows, lanes, columns, items, factor)
     queue_name = place.mnemonic.removeprefix("tcgen05.")
     for warp in warps:
@@ -177,7 +179,7 @@ def _transfer(
             queue = (queue_name, g.cta.rank, warp)
             who = g.agents(np.arange(32 * warp, 32 * warp + 32))
             operation.tickets.append(
-                g.cta.detector.issue(g, 32 * warp, queue, place, who, pipelined=True)
+                g.cta.detector.issue(g, 32 * warp, queue, place, who, collective=True)
             )
     g.cta.cluster.issue((queue_name, g.cta.rank, tuple(warps)), operation)
 

@@ -35,26 +35,34 @@ def tensor_map_at(g: Group, address: Any) -> TensorMap:
     index, rest = divmod(int(address) - TENSOR_MAP_BASE, TENSOR_MAP_BYTES)
     maps = g.cta.cluster.tensor_maps
     if rest or not 0 <= index < len(maps):
-        raise KernelFault("out-of-bounds", f"address {int(address):#x} is not that of a tensor map parameter")
+        raise KernelFault(
+            "out-of-bounds", f"address {int(address):#x} is not that of a tensor map parameter"
+        )
     return maps[index]
 
 
 class _Box:
     """A box of a tensor map and its place in shared memory: the bytes on both sides."""
 
-    def __init__(self, g: Group, tensor_map: TensorMap, shared: Memory, start: int, corner: tuple[int, ...]) -> None:
+    def __init__(
+        self, g: Group, tensor_map: TensorMap, shared: Memory, start: int, corner: tuple[int, ...]
+    ) -> None:
         self.map, self.shared = tensor_map, shared
         self.memory = next(m for m in g.cta.globals if m.name_at(0) == tensor_map.buffer)
         if start % 128:
             raise KernelFault(
-                "misaligned-access", f"the shared address of a bulk tensor copy is at byte {start}; a multiple of 128 is legal"
+                "misaligned-access",
+                f"the shared address of a bulk tensor copy is at byte {start}; a multiple of 128 is legal",
             )
         cache, key = g.cta.cluster.operand_cache, (tensor_map.name, start, tensor_map.box)
         if key not in cache:
             cache[key] = tensor_map.shared_units(start)
         self.units: np.ndarray = cache[key]
         if start + tensor_map.box_bytes > shared.size:
-            raise KernelFault("out-of-bounds", f"a box of {tensor_map.box_bytes} bytes at byte {start} of shared memory")
+            raise KernelFault(
+                "out-of-bounds",
+                f"a box of {tensor_map.box_bytes} bytes at byte {start} of shared memory",
+            )
         self.global_units = tensor_map.global_units(corner)
         if self.global_units is None:
             self.offsets, self.inside = tensor_map.element_offsets(corner)
@@ -74,7 +82,9 @@ class _Box:
         values = np.zeros(self.map.box_shape, dtype)
         if self.map.nan_fill:
             values[...] = np.iinfo(dtype).max  # all bits set is a NaN in every format
-        values[self.inside] = self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes]
+        values[self.inside] = self.memory.view(dtype)[
+            self.offsets[self.inside] // self.map.element_bytes
+        ]
         self.shared.view(RAW[16])[self.units] = values.reshape(-1).view(RAW[16])
 
     def store(self) -> None:
@@ -85,7 +95,9 @@ class _Box:
             return
         dtype = RAW[self.map.element_bytes]
         values = units.view(dtype).reshape(self.map.box_shape)
-        self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes] = values[self.inside]
+        self.memory.view(dtype)[self.offsets[self.inside] // self.map.element_bytes] = values[
+            self.inside
+        ]
 
 
 class Load:
@@ -94,7 +106,14 @@ class Load:
     __slots__ = ("cta", "place", "thread", "box", "barrier", "phase", "ticket", "done")
 
     def __init__(
-        self, cta: CTA, place: Place, thread: int, box: _Box, barrier: Mbarrier, phase: int, ticket: Ticket | None
+        self,
+        cta: CTA,
+        place: Place,
+        thread: int,
+        box: _Box,
+        barrier: Mbarrier,
+        phase: int,
+        ticket: Ticket | None,
     ) -> None:
         self.cta, self.place, self.thread, self.box = cta, place, thread, box
         self.barrier, self.phase, self.ticket = barrier, phase, ticket
@@ -110,12 +129,18 @@ class Load:
         detector = self.cta.detector
         clock = None
         if detector is not None and self.ticket is not None:
-            detector.operation_access(self.ticket, self.box.memory, self.box.touched(), writes=False, fenced=True)
-            detector.operation_access(self.ticket, self.box.shared, self.box.units, writes=True, fenced=True)
+            detector.operation_access(
+                self.ticket, self.box.memory, self.box.touched(), writes=False, fenced=True
+            )
+            detector.operation_access(
+                self.ticket, self.box.shared, self.box.units, writes=True, fenced=True
+            )
             clock = self.ticket.done(detector.size)
         self.box.load()
         self.cta.bytes["global_to_shared"] += self.box.map.box_bytes
-        self.barrier.complete_tx(self.place, f"the bulk load of {self.issuer}", self.box.map.box_bytes, self.phase, clock)
+        self.barrier.complete_tx(
+            self.place, f"the bulk load of {self.issuer}", self.box.map.box_bytes, self.phase, clock
+        )
         self.done = True
 
 
@@ -124,7 +149,15 @@ class Store:
 
     __slots__ = ("cta", "place", "thread", "box", "read", "write", "done")
 
-    def __init__(self, cta: CTA, place: Place, thread: int, box: _Box, read: Ticket | None, write: Ticket | None) -> None:
+    def __init__(
+        self,
+        cta: CTA,
+        place: Place,
+        thread: int,
+        box: _Box,
+        read: Ticket | None,
+        write: Ticket | None,
+    ) -> None:
         self.cta, self.place, self.thread, self.box = cta, place, thread, box
         self.read, self.write = read, write
         self.done = False
@@ -138,8 +171,12 @@ class Store:
         """Copy the box."""
         detector = self.cta.detector
         if detector is not None and self.read is not None and self.write is not None:
-            detector.operation_access(self.read, self.box.shared, self.box.units, writes=False, fenced=True)
-            detector.operation_access(self.write, self.box.memory, self.box.touched(), writes=True, fenced=True)
+            detector.operation_access(
+                self.read, self.box.shared, self.box.units, writes=False, fenced=True
+            )
+            detector.operation_access(
+                self.write, self.box.memory, self.box.touched(), writes=True, fenced=True
+            )
         self.box.store()
         self.cta.bytes["shared_to_global"] += self.box.map.box_bytes
         self.done = True
@@ -175,11 +212,16 @@ def cp_async_bulk_tensor_g2s(
         if g.cta.detector is not None:
             queue = ("tma", g.cta.rank, barrier_address)
             ticket = g.cta.detector.issue(g, thread, queue, place, g.agents(thread))
-        g.cta.cluster.issue(("tma", g.cta.rank, thread, id(box)), Load(g.cta, place, thread, box, barrier, phase, ticket))
+        g.cta.cluster.issue(
+            ("tma", g.cta.rank, thread, id(box)),
+            Load(g.cta, place, thread, box, barrier, phase, ticket),
+        )
 
 
 @instruction("cp.async.bulk.tensor.s2g")
-def cp_async_bulk_tensor_s2g(g: Group, place: Place, src: Any, tensor_map: Any, coordinates: Any) -> None:
+def cp_async_bulk_tensor_s2g(
+    g: Group, place: Place, src: Any, tensor_map: Any, coordinates: Any
+) -> None:
     """cp.async.bulk.tensor.Nd.global.shared::cta.tile.bulk_group [map, coords], [src]: one box to global memory.
 
     What lies outside the tensor is not written. Completion is told by bulk groups.
@@ -238,7 +280,9 @@ class BulkWait:
 
 
 @instruction("cp.async.bulk.wait_group", waits=True)
-def cp_async_bulk_wait_group(g: Group, place: Place, newest: int, reads_only: bool) -> BulkWait | None:
+def cp_async_bulk_wait_group(
+    g: Group, place: Place, newest: int, reads_only: bool
+) -> BulkWait | None:
     """cp.async.bulk.wait_group{.read} N: wait until at most the N newest groups of the executing thread are pending.
 
     `.read` waits only until their sources have been read.

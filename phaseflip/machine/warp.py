@@ -102,11 +102,12 @@ class Group:
 
     def position(self, place: Place) -> tuple[tuple[int, ...], int]:
         """Where an instruction stands in this group's execution: iterations of the enclosing loops, program order."""
-        r = self.r
-        iterations = [r[slot] for slot in place.loops]
-        for i, value in enumerate(iterations):
-            if value.__class__ is not int:  # lanes that left a loop at different times, or a value not needed any more
-                iterations[i] = 0 if value is None else int(np.max(value))
+        iterations = []
+        for slot in place.loops:
+            value = self.r[slot]
+            if value.__class__ is not int:
+                value = 0 if value is None else int(np.max(value))
+            iterations.append(value)
         return tuple(iterations), place.order
 
     def agents(self, lanes: Any) -> Agents:

@@ -1,0 +1,381 @@
+"""The commands `fault` and `study`: inject faults into kernels, and say who notices.
+
+Exit codes of `fault`: 0 reported as expected (a catalogued fault under its name, a mutation in any way, the control not
+at all), 1 not so, 2 bad input, 3 harness error. Of `study`: 0 all of that for every mutant that is not equivalent on all
+its runs, 1 not so, 2 bad input, 3 harness error in any run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
+from phaseflip.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from phaseflip.study_results import MutantResult
+
+Rows = list[tuple[str, str]]
+DEFAULT_DIRECTORY = "build/study"
+LARGEST_JOBS = 512
+LONGEST_LIMIT_S = 86400.0
+TABLE_COLUMNS = 118
+SHORT = {
+    "killed as expected": "as expected",
+    "killed otherwise": "otherwise",
+}
+
+
+def add_commands(
+    commands: Any, common: argparse.ArgumentParser, extent: Callable[[str], int]
+) -> None:
+    """Declare both commands; `extent` parses a whole number."""
+    fault = commands.add_parser(
+        "fault",
+        parents=[common],
+        allow_abbrev=False,
+        help="inject one fault into a kernel and see whether it is reported",
+        epilog="exit codes: 0 reported as expected, 1 not, 2 bad input, 3 harness error",
+    )
+    fault.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    fault.add_argument(
+        "fault", metavar="FAULT", help="of the catalogue, a mutation operator, or no-op"
+    )
+    for name in "MNK":
+        fault.add_argument(name, type=extent, metavar=name)
+    fault.add_argument("--site", type=extent, default=0, help="which of its sites (default: 0)")
+    fault.add_argument(
+        "--schedule",
+        default="in-order",
+        metavar="NAME",
+        help="in-order, eager, lazy or random:SEED (default: in-order)",
+    )
+    study = commands.add_parser(
+        "study",
+        parents=[common],
+        allow_abbrev=False,
+        help="inject many faults into many kernels and tabulate which oracle notices what",
+        description="Run mutants, each in a worker process under a time limit. An interrupted study goes on where it "
+        "was when the same command is given again.",
+        epilog="exit codes: 0 every mutant is reported as expected or equivalent, 1 not so, 2 bad input, "
+        "3 harness error",
+    )
+    study.add_argument("--kernels", nargs="+", default=[], metavar="KERNEL", help="(default: all)")
+    study.add_argument(
+        "--faults",
+        nargs="+",
+        default=["catalogue"],
+        metavar="FAULT",
+        help="catalogue, mutations, and names of faults (default: catalogue)",
+    )
+    study.add_argument(
+        "--shapes",
+        nargs="+",
+        type=_shape,
+        default=[],
+        metavar="MxNxK",
+        help="used where a kernel takes them (default: up to three that suit the fault)",
+    )
+    study.add_argument(
+        "--schedules",
+        type=extent,
+        default=3,
+        metavar="N",
+        help="the first N of in-order, eager, lazy, random:1, random:2 ... (default: 3)",
+    )
+    study.add_argument(
+        "--jobs",
+        type=extent,
+        default=0,
+        metavar="N",
+        help="worker processes (default: one per core)",
+    )
+    study.add_argument(
+        "--dask",
+        default="",
+        metavar="ADDRESS",
+        help="of a dask.distributed scheduler, instead of --jobs",
+    )
+    study.add_argument(
+        "-o",
+        dest="directory",
+        default="",
+        metavar="DIR",
+        help="for results.jsonl and report.html; it belongs to one study "
+        f"(default: a directory under {DEFAULT_DIRECTORY} for each study)",
+    )
+    for command in (fault, study):
+        command.add_argument("--seed", type=extent, default=0, help="of the inputs (default: 0)")
+        command.add_argument(
+            "--time-limit",
+            type=_seconds,
+            default=None,
+            metavar="SECONDS",
+            help="of one run, after which the mutant counts as killed (default: 60)",
+        )
+    fault.set_defaults(handler=run_fault_command)
+    study.set_defaults(handler=run_study_command)
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    match = re.fullmatch(r"([0-9]{1,9})[xX]([0-9]{1,9})[xX]([0-9]{1,9})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape such as 128x256x64")
+    m, n, k = map(int, match.groups())
+    return m, n, k
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= LONGEST_LIMIT_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds such as 60")
+    return value
+
+
+# --- fault ---------------------------------------------------------------------------------------
+
+
+def run_fault_command(args: argparse.Namespace) -> Outcome:
+    """`python -m phaseflip fault`: one run, in a process of its own."""
+    from phaseflip.isolation import RAISED, WorkerPool
+    from phaseflip.schedule import parse_schedule
+    from phaseflip.study import LIMIT_S, outcome_of
+
+    _check_seed(args.seed)
+    parse_schedule(args.schedule)
+    item = {
+        "kernel": args.kernel,
+        "fault": args.fault,
+        "site": args.site,
+        "shape": [args.M, args.N, args.K],
+        "schedule": args.schedule,
+        "seed": args.seed,
+    }
+    with WorkerPool("phaseflip.mutant:run_fault", limit_s=args.time_limit or LIMIT_S) as pool:
+        ended = pool.call(item)
+    if ended.how == RAISED and ended.value[0] in ("BadInput", "UnsupportedInstruction"):
+        raise BadInput(ended.value[1])
+    outcome = outcome_of(item, ended)
+    if outcome["fate"] == "harness error":
+        raise RuntimeError(outcome["reason"]) from RuntimeError(ended.detail)
+    return Outcome(CLEAN if _as_expected(outcome) else FAILED, outcome, fault_rows(outcome))
+
+
+def _as_expected(outcome: dict[str, Any]) -> bool:
+    if outcome["kind"] == "control":
+        return outcome["fate"] == "equivalent"
+    if outcome["kind"] == "catalogue":
+        return outcome["fate"] == "killed as expected"
+    return outcome["fate"] in ("killed as expected", "killed otherwise")
+
+
+def fault_rows(outcome: dict[str, Any]) -> Rows:
+    """The outcome of one run for people."""
+    groups: list[tuple[str, list[str]]] = [
+        ("kernel", [outcome["kernel"]]),
+        ("fault", [f"{outcome['fault']}: {outcome.get('sentence', '')}".rstrip(": ")]),
+        (
+            "site",
+            [f"{outcome['site']}, number {outcome['site_index']} of {outcome.get('sites', '?')}"],
+        ),
+        ("change", outcome["change"]),
+        ("shape", ["  ".join(f"{a} {n}" for a, n in zip("MNK", outcome["shape"], strict=True))]),
+        ("schedule", [outcome["schedule"]]),
+        ("verdict", [outcome["fate"].upper()]),
+        ("expected", [" or ".join(" + ".join(titles) for titles in outcome.get("expected", []))]),
+        ("reported", [", ".join(outcome["codes"]) or outcome["reason"] or "nothing"]),
+        ("first", _finding_lines(outcome["first_finding"])),
+        ("oracles", [f"{name:<18}{said}" for name, said in outcome["oracles"].items()]),
+        ("seconds", [f"{outcome['seconds']:.3f}"]),
+        ("replay", [outcome["replay"]]),
+    ]
+    return [
+        (f"{'' if i else label:<10}", text)
+        for label, group in groups
+        for i, text in enumerate(line for line in group if line)
+    ]
+
+
+def _finding_lines(finding: dict[str, Any] | None) -> list[str]:
+    if finding is None:
+        return []
+    lines = [f"{finding['title']} at {finding['file']}:{finding['line']}", f"  {finding['source']}"]
+    other = finding["other"]
+    if other:
+        lines += [f"against {other['file']}:{other['line']}", f"  {other['source']}"]
+    lines.append(finding["message"])
+    return lines + ([f"fix: {finding['fix']}"] if finding["fix"] else [])
+
+
+# --- study ---------------------------------------------------------------------------------------
+
+
+def run_study_command(args: argparse.Namespace) -> Outcome:
+    """`python -m phaseflip study`: plan, run what is missing, write the page, tabulate."""
+    _check_seed(args.seed)
+    jobs = args.jobs or len(os.sched_getaffinity(0))
+    if not 1 <= jobs <= LARGEST_JOBS:
+        raise BadInput(f"argument --jobs: {args.jobs} is not between 1 and {LARGEST_JOBS}")
+    from phaseflip.study import LIMIT_S, make_plan, run_study
+    from phaseflip.study_report import write_report
+    from phaseflip.study_results import RESULTS, mutants, summary
+
+    plan = make_plan(
+        args.kernels, args.faults, args.shapes, n_schedules=args.schedules, seed=args.seed
+    )
+    directory = Path(args.directory or Path(DEFAULT_DIRECTORY, _digest(plan.about)))
+    with _progress_bar() as progress:
+        outcomes = run_study(
+            plan,
+            directory,
+            jobs=jobs,
+            limit_s=args.time_limit or LIMIT_S,
+            dask=args.dask,
+            progress=progress,
+        )
+    page = directory / "report.html"
+    write_report(outcomes, page)
+    report = summary(outcomes) | {
+        "without_site": list(plan.without_site),
+        "results": str(directory / RESULTS),
+        "report": str(page),
+    }
+    code = FAILED if report["problems"] else CLEAN
+    if any(counts["harness error"] for counts in report["kernels"].values()) or (
+        "harness error" in report["control"].values()
+    ):
+        code = HARNESS_ERROR
+    return Outcome(code, report, study_rows(report, mutants(outcomes)))
+
+
+def study_rows(report: dict[str, Any], results: Sequence[MutantResult]) -> Rows:
+    """Tables and lists for people. They hold no times, so that an interrupted study ends with the same."""
+    lines = [
+        *_lines(_fates(report)),
+        "",
+        *_lines(_matrix(results)),
+        "",
+        *_lines(_oracles(report)),
+        "",
+    ]
+    lines.append(
+        f"In {report['numbers_pass']} of {report['runs']} runs the kernel is wrong and the chapter's tolerance test passes."
+    )
+    lists = {
+        "Equivalent (no run differs from the original)": [
+            f"{entry['mutant']}: on {entry['runs']} runs" for entry in report["equivalent"]
+        ],
+        "No site in these kernels": report["without_site"],
+        "Did not end within the time limit": report["timed_out"],
+        "Problems": report["problems"],
+    }
+    for title, entries in lists.items():
+        if entries:
+            lines += ["", f"{title}:", *(f"  {entry}" for entry in entries)]
+    lines.append("")
+    rows = [("", line) for line in lines]
+    rows += [("results   ", report["results"]), ("page      ", report["report"])]
+    return [*rows, ("verdict   ", "PASSED" if not report["problems"] else "FAILED")]
+
+
+def _fates(report: dict[str, Any]) -> Table:
+    table = _table("Mutants by fate", "kernel")
+    counts = report["kernels"]
+    for name in ("mutants", *next(iter(counts.values()))):
+        table.add_column(name, justify="right")
+    table.add_column("control")
+    for kernel, by_fate in counts.items():
+        numbers = [sum(by_fate.values()), *by_fate.values()]
+        table.add_row(kernel, *map(str, numbers), report["control"].get(kernel, ""))
+    return table
+
+
+def _matrix(results: Sequence[MutantResult]) -> Table:
+    table = _table("Faults by kernel", "fault")
+    kernels = list(dict.fromkeys(m.kernel for m in results))
+    for kernel in kernels:
+        table.add_column(kernel)
+    for fault in dict.fromkeys(m.fault for m in results):
+        cells = []
+        for kernel in kernels:
+            fates = Counter(m.fate for m in results if (m.kernel, m.fault) == (kernel, fault))
+            counted = [
+                f"{n if n > 1 else ''} {SHORT.get(fate, fate)}".strip() for fate, n in fates.items()
+            ]
+            cells.append(", ".join(counted))
+        table.add_row(fault, *cells)
+    return table
+
+
+def _oracles(report: dict[str, Any]) -> Table:
+    table = _table("Killed mutants by oracle, each on its own", "oracle")
+    table.add_column("notices", justify="right")
+    table.add_column("misses", justify="right")
+    for oracle, counts in report["oracles"].items():
+        table.add_row(oracle, str(counts["notices"]), str(counts["misses"]))
+    return table
+
+
+def _table(title: str, first_column: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first_column, no_wrap=True)
+    return table
+
+
+def _lines(table: Table) -> list[str]:
+    from rich.console import Console
+
+    console = Console(width=TABLE_COLUMNS, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+@contextlib.contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int, dict[str, Any] | None], None] | None]:
+    """A bar on standard error if that is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), MofNCompleteColumn(), TextColumn("runs"), Elapsed(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def update(done: int, total: int, outcome: dict[str, Any] | None) -> None:
+            what = "starting" if outcome is None else f"{outcome['kernel']} {outcome['fault']}"
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield update
+
+
+def _check_seed(seed: int) -> None:
+    if seed < 0:
+        raise BadInput(f"argument --seed: {seed} is negative; a seed is 0 or more")
+
+
+def _digest(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,55 @@
+"""Which fence a pair of ordered accesses lacks: between the generic and the async proxy, or between tcgen05 operations.
+
+Source: PTX ISA 9.1, fence.proxy.async; "Memory Consistency Model for 5th generation of TensorCore operations".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .ordering import Actor
+from .shadow_memory import Event, Region
+from .vector_clock import ASYNC, SEEN, TCGEN05
+
+
+def missing_fence(
+    old: Event, mask: Any, event: Event, actor: Actor, where: Region
+) -> tuple[str, str] | None:
+    """(code, rule variant) of a fence that the ordered pair lacks."""
+    if old.proxy == "tmem":
+        return _missing_tcgen05_fence(old, actor)
+    if old.proxy == event.proxy or old.fenced:
+        return None
+    agents, epochs = old.agents, old.epochs
+    variant = "" if old.writes else "read"
+    if event.proxy == "async":
+        if actor.clock.covers(ASYNC, agents, epochs):
+            return None
+        if old.units is not None and mask is not None:
+            agents = np.unique(old.agent_of(where.indices[mask] * where.unit_bytes))
+            epochs = old.epoch_of(agents)
+            if actor.clock.covers(ASYNC, agents, epochs):
+                return None
+        late = actor.proxy_fence.covers(SEEN, agents, epochs)
+        return "missing-proxy-fence", "late" if late else variant
+    return (
+        None if actor.proxy_fence.covers(SEEN, agents, epochs) else ("missing-proxy-fence", variant)
+    )
+
+
+def _missing_tcgen05_fence(old: Event, actor: Actor) -> tuple[str, str] | None:
+    ticket = actor.ticket
+    assert ticket is not None
+    if old.agents == ticket.component:
+        return None
+    same_warp = old.issuer >> 5 == ticket.issuer >> 5
+    threads_only = old.place.mnemonic in ("tcgen05.ld", "tcgen05.st")
+    if threads_only and same_warp:
+        return None
+    if threads_only and not actor.clock.covers(TCGEN05, old.agents, old.epochs):
+        return "missing-tcgen05-fence", ""
+    if not actor.after_fence.covers(SEEN, old.agents, old.epochs):
+        return "missing-tcgen05-fence", ""
+    return None

@@ -1,0 +1,95 @@
+"""Findings about mbarriers in words.
+
+Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: mbarrier".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..finding import Finding, Place
+
+if TYPE_CHECKING:
+    from .mbarrier import Mbarrier
+
+
+def over_arrival(
+    barrier: Mbarrier, together: list[Place], who: str, count: int, early: bool
+) -> Finding:
+    """One arrival too many among those at the places `together`; `early`: not ordered after the end of a phase."""
+    phase = barrier.phase
+    lacks = f"its phase {phase} expects {barrier.expected} arrivals and lacks {barrier.pending}"
+    unaware = (
+        f"it is counted in phase {phase}, but nothing orders it after the end of phase {phase - 1}"
+    )
+    return Finding(
+        "over-arrival",
+        unaware if early else lacks,
+        place=max(together, key=lambda p: p.order),
+        other=min(together, key=lambda p: p.order),
+        what=f"{who}: {count} arrival{'s' if count > 1 else ''} on {barrier.name}",
+        fix="make the count of mbarrier.init the number of arrivals of a phase, or let fewer threads arrive",
+    )
+
+
+def lapped_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding:
+    """A waiter for `phase` may find that the next one has completed too."""
+    return Finding(
+        "lapped-wait",
+        f"nothing makes phase {phase + 1} wait for this wait; once it has completed, parity {phase & 1} means "
+        f"phase {phase + 2}",
+        place=place,
+        what=f"{who} waits on {barrier.name} for phase {phase}",
+        fix="let the arrivals of each phase wait for this thread (an empty barrier, or a CTA barrier in the loop)",
+    )
+
+
+def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding:
+    """A wait for a consumed phase, while the next one is under way."""
+    return Finding(
+        "stale-wait",
+        f"this thread has waited for phase {phase} already, so the wait can pass before phase {phase + 1} ends",
+        place=place,
+        what=f"{who} waits on {barrier.name} for the parity of phase {phase} again",
+        fix="flip the phase after each wait (phase ^= 1)",
+    )
+
+
+def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Finding:
+    """A use without an init before it; `init` is one that nothing orders before it, as far as it has been executed."""
+    known = (
+        "there is none"
+        if init is None
+        else f"nothing orders the one at line {init.line} before this use"
+    )
+    return Finding(
+        "barrier-not-initialised",
+        f"no mbarrier.init of this barrier happens before: {known}",
+        place=place,
+        what=f"{who} uses {name}",
+        fix="one thread: T.ptx.mbarrier.init, then T.cuda.cta_sync() before anyone uses the barrier",
+    )
+
+
+def reinitialised(place: Place, other: Place, who: str, threads: int, name: str) -> Finding:
+    """An init of a live barrier, or by several threads."""
+    many = f"{threads} threads initialise it"
+    return Finding(
+        "barrier-reinitialised",
+        many if threads > 1 else "it is live: no mbarrier.inval came before",
+        place=place,
+        other=other,
+        what=f"{who} initialises {name}",
+        fix="let one thread initialise each barrier, once",
+    )
+
+
+def tx_count_mismatch(barrier: Mbarrier, place: Place, who: str, why: str) -> Finding:
+    """More bytes have come than the phase was told to expect."""
+    return Finding(
+        "tx-count-mismatch",
+        why,
+        place=place,
+        what=f"{who} on {barrier.name}",
+        fix="expect exactly the bytes of all copies of the phase, every box counted in full",
+    )

@@ -1,0 +1,415 @@
+"""mbarrier: what arrivals release and waits acquire, counts, parities, life of the object."""
+
+from tvm.script import tirx as T
+
+from .harness import SCHEDULES, gives, line_of, requires, run
+
+N = 64
+
+
+def handover(wait=True, every=True, warp_sync=True, arrive_after=True, init=True, init_sync=True):
+    """Warp 0 fills a buffer and arrives, warp 1 waits and reads it."""
+    count = 32 if every else 1
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((32,), "int32")
+        pool.commit()
+        if init:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.init(bar.ptr_to([0]), count)  # init
+        if init_sync:
+            T.cuda.cta_sync()
+        if warp == 0:
+            if not arrive_after:
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+            s[lane] = lane  # store
+            if warp_sync:
+                T.cuda.warp_sync()
+            if arrive_after:
+                if every:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # arrive
+                else:
+                    if lane == 0:
+                        T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        else:
+            if wait:
+                T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+            D[lane] = s[lane]  # load
+
+    return kernel
+
+
+RACE = "race shared raw @load <store"
+test_shared_load_requires_wait = requires(handover, "wait", RACE)
+test_shared_load_requires_arrive_after_the_store = requires(handover, "arrive_after", RACE)
+test_shared_load_requires_every_storing_lane_to_arrive_or_warp_sync = requires(
+    handover, "warp_sync", RACE, every=False
+)
+test_arrivals_of_every_storing_lane_require_no_warp_sync = gives(handover, warp_sync=False)
+
+
+def test_wait_requires_init():
+    for schedule in SCHEDULES:
+        codes = {f.code for f in run(handover, schedule, init=False, wait=True).findings}
+        assert "barrier-not-initialised" in codes
+
+
+def own_init(sync=True):
+    """The barrier is initialised by warp 0 and used by warp 1."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # init
+        if sync:
+            T.cuda.cta_sync()
+        if warp == 1:
+            if lane == 0:
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # arrive
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+def test_arrive_requires_cta_sync_after_init():
+    """Under which schedule the init comes first decides whether there is anything to name beside the use."""
+    assert all(run(own_init, s).findings == [] for s in SCHEDULES)
+    for schedule in SCHEDULES:
+        (finding,) = [f for f in run(own_init, schedule, sync=False).findings if f.code != "race"]
+        assert (finding.code, finding.line) == (
+            "barrier-not-initialised",
+            line_of(own_init, "arrive"),
+        )
+
+
+# -- counts ---------------------------------------------------------------------------------------------------------------
+def deadlocked(enough=True):
+    """Two arrivals are expected; without `enough` only one comes."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 2)
+        T.cuda.cta_sync()
+        if lane == 0:
+            if warp == 0:
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+            if enough:
+                if warp == 1:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_wait_requires_all_arrivals = requires(deadlocked, "enough", "deadlock @wait")
+
+
+def test_a_deadlock_says_how_many_arrivals_came():
+    (finding,) = run(deadlocked, enough=False).findings
+    assert "1 of 2 arrivals" in finding.message
+
+
+def too_many(count=True):
+    """Two threads arrive."""
+    expected = 2 if count else 1
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), expected)
+        T.cuda.cta_sync()
+        if lane == 0:
+            if warp == 0:
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # first
+            else:
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # second
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_two_arrivals_require_a_count_of_two = requires(
+    too_many, "count", "over-arrival @second <first"
+)
+
+
+def by_a_whole_warp(elected=True):
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.cuda.cta_sync()
+        if warp == 0:
+            if elected:
+                if lane == 0:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+            else:
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # arrive
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_arrival_of_a_warp_requires_one_lane = requires(
+    by_a_whole_warp, "elected", "over-arrival @arrive <arrive"
+)
+
+
+# -- init -----------------------------------------------------------------------------------------------------------------
+def initialised_twice(once=True):
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # first
+        T.cuda.cta_sync()
+        if not once:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # second
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_init_requires_a_barrier_that_is_not_live = requires(
+    initialised_twice, "once", "barrier-reinitialised @second <first"
+)
+
+
+def initialised_by_each_warp(one=True):
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if one:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        else:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # init
+        T.cuda.cta_sync()
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_init_requires_one_thread = requires(
+    initialised_by_each_warp, "one", "barrier-reinitialised @init <init"
+)
+
+
+def overwritten(apart=True):
+    """The bytes of a live barrier hold data."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        lane = T.thread_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((2,), "uint64", align=8)
+        pool.commit()
+        if lane == 0:
+            T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # init
+        T.cuda.cta_sync()
+        if lane == 0:
+            if apart:
+                bar[1] = T.uint64(0)
+            else:
+                bar[0] = T.uint64(0)  # store
+        D[lane] = 1
+
+    return kernel
+
+
+test_store_requires_bytes_without_a_live_barrier = requires(
+    overwritten, "apart", "barrier-reinitialised shared waw @store <init"
+)
+
+
+# -- parities -------------------------------------------------------------------------------------------------------------
+def phases(flip=True, sync=True):
+    """Warp 0 hands over three values, one a phase; warp 1 reads each."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((32,), "int32")
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 32)
+        T.cuda.cta_sync()
+        phase: T.int32 = 0
+        for i in T.serial(3):
+            if warp == 0:
+                s[lane] = i  # store
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # arrive
+            else:
+                T.ptx.mbarrier.try_wait(bar.ptr_to([0]), phase)  # wait
+                D[lane] = s[lane]  # load
+            if flip:
+                phase = phase ^ 1
+            if sync:
+                T.cuda.cta_sync()
+
+    return kernel
+
+
+test_wait_requires_the_phase_to_flip = requires(
+    phases, "flip", "stale-wait @wait", "race shared raw @load <store"
+)
+test_arrivals_require_that_waiters_have_seen_the_phase = requires(
+    phases,
+    "sync",
+    "lapped-wait @wait",
+    "over-arrival @arrive <arrive",
+    "race shared war @store <load",
+)
+
+
+def test_the_race_behind_a_stale_wait_names_it():
+    for schedule in SCHEDULES:
+        race = next(f for f in run(phases, schedule, flip=False).findings if f.code == "race")
+        wait = line_of(phases, "wait")
+        assert f"the wait at line {wait} was satisfied by phase 0" in race.why
+        assert "flip" in race.fix
+
+
+def lapped(empty=True):
+    """Nobody who arrives waits for warp 1, unless through the second barrier."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((2,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.mbarrier.init(bar.ptr_to([1]), 1)
+        T.cuda.cta_sync()
+        for i in T.serial(2):
+            if warp == 0:
+                if lane == 0:
+                    if empty:
+                        T.ptx.mbarrier.try_wait(bar.ptr_to([1]), (i + 1) % 2)
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+            else:
+                if lane == 0:
+                    T.ptx.mbarrier.try_wait(bar.ptr_to([0]), i % 2)  # wait
+                    T.ptx.mbarrier.arrive(bar.ptr_to([1]))
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_arrive_requires_an_empty_barrier_or_waiters_are_lapped = requires(
+    lapped, "empty", "lapped-wait @wait"
+)
+
+
+def lapped_once(after_wait=True):
+    """Warp 1 waits once; two phases may end before it does."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.cuda.cta_sync()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+                if not after_wait:
+                    T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        else:
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+        T.cuda.cta_sync()
+        if after_wait:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_a_second_arrival_requires_that_the_first_was_seen = requires(
+    lapped_once, "after_wait", "lapped-wait @wait"
+)

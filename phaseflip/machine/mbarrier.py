@@ -8,8 +8,8 @@ Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +17,10 @@ import numpy as np
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..instructions import instruction
-from ..vector_clock import SEEN, Clock, join
+from ..vector_clock import Clock, join
 from . import mbarrier_findings as findings
 from .divergence import Parted, split
+from .mbarrier_findings import Repeated
 from .warp import Agents
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Mbarrier:
     __slots__ = (
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
+        "loads_in_flight", "overrun",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +55,11 @@ class Mbarrier:
         self.tx = 0
         self.registered = 0
         """Bytes that this phase has been told to expect."""
+        self.loads_in_flight: Counter[int] = Counter()
+        """Phase -> bulk loads meant for it that have not landed; it does not end before them, however few bytes it
+        expects: which of them would be left out depends on what lands first."""
+        self.overrun: set[int] = set()
+        """Phases for which more bytes have come than expected."""
         self.phase = 0
         self.started = 0
         self.consumed = np.full(cta.cluster.threads, NEVER, np.int64)
@@ -121,7 +128,7 @@ class Mbarrier:
         self.after = join(after) if after else None
         self.arrivals.setdefault(self.phase, []).append((place, threads))
         self.pending -= count
-        self._settle_bytes(place, who)
+        self._settle_bytes(place)
 
     def _report_over_arrival(self, place: Place, who: str, count: int, early: bool) -> None:
         """Of the arrivals that are too many together, the last in the program is named, against the first."""
@@ -133,25 +140,31 @@ class Mbarrier:
         self.tx += nbytes
         self.registered += nbytes
 
-    def complete_tx(
-        self, place: Place, who: str, nbytes: int, phase: int, clock: Clock | None
-    ) -> None:
+    def complete_tx(self, place: Place, nbytes: int, phase: int, clock: Clock | None) -> None:
         """`nbytes` that were meant for `phase` have arrived; they release `clock`."""
-        if phase < self.phase:
-            why = f"{nbytes} bytes arrive for phase {phase}, which has ended without them"
-            self.cta.report(findings.tx_count_mismatch(self, place, who, why))
-            return
         if clock is not None:
             self.clock = clock if self.clock is None else join([self.clock, clock])
+        if phase < self.phase:
+            self._report_overrun(place, phase)
+            known = self.completed.get(phase)
+            if known is not None and clock is not None:
+                self.completed[phase] = join([known, clock])
+            return
         self.tx -= nbytes
-        self._settle_bytes(place, who)
+        self._settle_bytes(place)
 
-    def _settle_bytes(self, place: Place, who: str) -> None:
+    def _report_overrun(self, place: Place, phase: int) -> None:
+        """Once a phase."""
+        if phase not in self.overrun:
+            self.overrun.add(phase)
+            self.cta.report(findings.tx_count_mismatch(self, place, phase))
+
+    def _settle_bytes(self, place: Place) -> None:
         """After all arrivals no more bytes may have come than were registered."""
+        if self.loads_in_flight[self.phase]:
+            return
         if self.pending == 0 and self.tx < 0:
-            came = self.registered - self.tx
-            why = f"phase {self.phase} expects {self.registered} bytes, but {came} have come"
-            self.cta.report(findings.tx_count_mismatch(self, place, who, why))
+            self._report_overrun(place, self.phase)
             self.tx = 0
         self._complete()
 
@@ -187,21 +200,6 @@ class Mbarrier:
         came = self.registered - self.tx
         nbytes = f", {came} of {self.registered} bytes" if self.registered or self.tx else ""
         return f"{self.name} (phase {self.phase}, {arrivals}{nbytes})"
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """A wait for a phase that its threads had consumed: components and epochs of the threads."""
-
-    place: Place
-    who: str
-    phase: int
-    threads: np.ndarray
-    epochs: np.ndarray
-
-    def ordered_before(self, clock: Clock | None) -> bool:
-        """Whether the wait happens before whatever holds the clock."""
-        return clock is not None and clock.covers(SEEN, self.threads, self.epochs)
 
 
 class MbarrierWait:

@@ -5,12 +5,31 @@ Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..finding import Finding, Place
+from ..vector_clock import SEEN, Clock
 
 if TYPE_CHECKING:
     from .mbarrier import Mbarrier
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A wait for a phase that its threads had consumed: components and epochs of the threads."""
+
+    place: Place
+    who: str
+    phase: int
+    threads: np.ndarray
+    epochs: np.ndarray
+
+    def ordered_before(self, clock: Clock | None) -> bool:
+        """Whether the wait happens before whatever holds the clock."""
+        return clock is not None and clock.covers(SEEN, self.threads, self.epochs)
 
 
 def over_arrival(
@@ -84,12 +103,18 @@ def reinitialised(place: Place, other: Place, who: str, threads: int, name: str)
     )
 
 
-def tx_count_mismatch(barrier: Mbarrier, place: Place, who: str, why: str) -> Finding:
-    """More bytes have come than the phase was told to expect."""
+def tx_count_mismatch(barrier: Mbarrier, place: Place, phase: int) -> Finding:
+    """More bytes have come than the phase was told to expect.
+
+    Named at the arrival of the phase that registers bytes (any arrival, if none does; `place`, a copy, if there is none
+    at all), the last in the program: which copy is the one too many depends on what lands first.
+    """
+    arrivals = [p for p, _ in barrier.arrivals.get(phase, ())]
+    registering = [p for p in arrivals if "expect_tx" in p.mnemonic]
     return Finding(
         "tx-count-mismatch",
-        why,
-        place=place,
-        what=f"{who} on {barrier.name}",
+        f"more bytes arrive for phase {phase} than it was told to expect",
+        place=max(registering or arrivals or [place], key=lambda p: p.order),
+        what=barrier.name,
         fix="expect exactly the bytes of all copies of the phase, every box counted in full",
     )

@@ -54,7 +54,8 @@ class _Box:
                 "misaligned-access",
                 f"the shared address of a bulk tensor copy is at byte {start}; a multiple of 128 is legal",
             )
-        cache, key = g.cta.cluster.operand_cache, (tensor_map.name, start, tensor_map.box)
+        cache = g.cta.cluster.operand_cache
+        key = ("box", start, tensor_map.box_bytes, tensor_map.swizzle)
         if key not in cache:
             cache[key] = tensor_map.shared_units(start)
         self.units: np.ndarray = cache[key]
@@ -135,12 +136,11 @@ class Load:
             detector.operation_access(
                 self.ticket, self.box.shared, self.box.units, writes=True, fenced=True
             )
-            clock = self.ticket.done(detector.size)
+            clock = self.ticket.arrived(detector.zero, detector.size)
         self.box.load()
         self.cta.bytes["global_to_shared"] += self.box.map.box_bytes
-        self.barrier.complete_tx(
-            self.place, f"the bulk load of {self.issuer}", self.box.map.box_bytes, self.phase, clock
-        )
+        self.barrier.loads_in_flight[self.phase] -= 1
+        self.barrier.complete_tx(self.place, self.box.map.box_bytes, self.phase, clock)
         self.done = True
 
 
@@ -208,6 +208,7 @@ def cp_async_bulk_tensor_g2s(
         shared = g.cta.shared
         box = _Box(g, tensor_map_at(g, map_address), shared, to - shared.base, tuple(corner))
         phase = intended_phase(g, barrier)
+        barrier.loads_in_flight[phase] += 1
         ticket = None
         if g.cta.detector is not None:
             queue = ("tma", g.cta.rank, barrier_address)

@@ -1,0 +1,323 @@
+"""cp.async.bulk.tensor: byte counts, what a load's completion orders, proxies and bulk groups of stores."""
+
+import tvm
+from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
+from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
+from tvm.tirx.layout import S, TCol, TileLayout, TLane
+
+from .harness import SCHEDULES, gives, line_of, requires, run
+
+ROWS, COLUMNS = 32, 8
+BOX = ROWS * COLUMNS * 2
+PLAIN = TileLayout(S[(ROWS, COLUMNS) : (COLUMNS, 1)])
+
+
+# -- loads ------------------------------------------------------------------------------------------------------------------
+def loads(wait=True, nbytes=2 * BOX, expect_first=False, expect=True, elect=True, init_sync=True):
+    """Warp 0 loads two boxes, both warps wait and read them."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Buffer((2 * ROWS, COLUMNS), "float16"), D: T.Buffer((2 * ROWS, COLUMNS), "float16")
+    ):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        first = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        second = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        if init_sync:
+            T.cuda.cta_sync()
+        if warp == 0:
+            if T.ptx.elect_sync():
+                if expect_first:
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)  # early
+                Tx.copy_async(  # first
+                    first[:, :], A[0:ROWS, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                )
+                Tx.copy_async(  # second
+                    second[:, :], A[ROWS : 2 * ROWS, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                )
+                if not expect_first:
+                    if expect:
+                        T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)  # late
+                    else:
+                        T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # plain
+        if wait:
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+        if warp == 0:
+            D[lane, 0] = first[lane, 0]  # read_first
+        else:
+            D[32 + lane, 0] = second[lane, 0]  # read_second
+
+    return kernel
+
+
+test_load_result_requires_wait = requires(
+    loads,
+    "wait",
+    "race shared raw @read_first <first",
+    "race shared raw @read_second <second",
+)
+test_loads_may_be_issued_before_or_after_expect_tx = gives(loads, expect_first=True)
+test_fewer_bytes_than_come_before_expect = gives(loads, "tx-count-mismatch @late", nbytes=BOX)
+test_fewer_bytes_than_come_after_expect = gives(
+    loads, "tx-count-mismatch @early", nbytes=BOX, expect_first=True
+)
+test_loads_require_expect_tx = gives(loads, "tx-count-mismatch @plain", expect=False)
+test_more_bytes_than_come = gives(loads, "deadlock @wait", nbytes=3 * BOX)
+test_more_bytes_than_come_after_expect = gives(
+    loads, "deadlock @wait", nbytes=3 * BOX, expect_first=True
+)
+
+
+def test_a_deadlock_names_the_bytes():
+    for schedule in SCHEDULES:
+        (finding,) = run(loads, schedule, nbytes=3 * BOX).findings
+        assert f"{2 * BOX} of {3 * BOX} bytes" in finding.message
+        assert all(e["barrier"]["bytes_missing"] == BOX for e in finding.data)
+
+
+def test_loads_require_cta_sync_after_barrier_init():
+    for schedule in SCHEDULES:
+        codes = {f.code for f in run(loads, schedule, init_sync=False).findings}
+        assert "barrier-not-initialised" in codes
+
+
+def releases(by_issuer=True):
+    """A thread writes shared memory and issues a load; who waits for the load wants to read the writes too."""
+
+    @T.prim_func
+    def kernel(A: T.Buffer((ROWS, COLUMNS), "float16"), D: T.Buffer((ROWS,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([3])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        other = pool.alloc((1,), "int32")
+        pool.move_base_to(1024)
+        s = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.cuda.cta_sync()
+        if warp == 0:
+            if lane == 0:
+                other[0] = 7  # store
+                Tx.copy_async(s[:, :], A[:, :], dispatch="tma_auto", mbar=bar.ptr_to([0]))
+                if by_issuer:
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), BOX)
+        if warp == 1:
+            if not by_issuer:
+                if lane == 0:
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), BOX)
+        if warp == 2:
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+            D[lane] = other[0]  # load
+
+    return kernel
+
+
+test_completion_of_a_load_releases_its_own_accesses_only = requires(
+    releases, "by_issuer", "race shared raw @load <store"
+)
+
+
+def rounds(sync=True):
+    """Both warps wait for each of three loads into one buffer."""
+
+    @T.prim_func
+    def kernel(A: T.Buffer((ROWS, COLUMNS), "float16"), D: T.Buffer((64,), "float16")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        s = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.cuda.cta_sync()
+        for i in T.serial(3):
+            if warp == 0:
+                if lane == 0:
+                    Tx.copy_async(s[:, :], A[:, :], dispatch="tma_auto", mbar=bar.ptr_to([0]))
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), BOX)
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), i & 1)  # wait
+            if sync:
+                T.cuda.cta_sync()
+        D[warp * 32 + lane] = T.float16(0)
+
+    return kernel
+
+
+test_waiting_for_every_load_requires_a_rendezvous = requires(rounds, "sync", "lapped-wait @wait")
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------------
+def stores(fence=True, sync=True, commit=True, wait=True, reads_only=True, meet=True, newest=0):
+    """Two rounds through one staging buffer: all threads write it, one stores it."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((2 * ROWS, COLUMNS), "float16")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([1])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        pool.move_base_to(1024)
+        s = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        for i in T.serial(2):
+            for c in T.serial(COLUMNS):
+                s[lane, c] = T.float16(1)  # write
+            if fence:
+                T.ptx.fence.proxy_async("shared::cta")
+            if sync:
+                T.cuda.cta_sync()
+            if lane == 0:
+                Tx.copy_async(  # store
+                    D[i * ROWS : i * ROWS + ROWS, :], s[:, :], dispatch="tma_auto"
+                )
+                if commit:
+                    T.ptx.cp_async.bulk.commit_group()
+                if wait:
+                    T.ptx.cp_async.bulk.wait_group(newest, reads_only)
+            if meet:
+                T.cuda.cta_sync()
+
+    return kernel
+
+
+REUSE = "race shared war @write <store"
+test_store_requires_fence_of_the_writers = requires(
+    stores, "fence", "missing-proxy-fence shared raw @store <write"
+)
+test_store_requires_cta_sync = requires(stores, "sync", "race shared raw @store <write")
+test_reuse_of_the_source_requires_wait_group = requires(stores, "wait", REUSE)
+test_reuse_of_the_source_requires_commit_group = requires(stores, "commit", REUSE)
+test_reuse_by_others_requires_cta_sync_after_wait_group = requires(stores, "meet", REUSE)
+test_wait_group_without_read_serves_the_reuse_as_well = gives(stores, reads_only=False)
+test_wait_group_leaves_the_newest_groups_alone = gives(stores, REUSE, newest=1)
+
+
+def reads_back(reads_only=False):
+    """What a store wrote, its thread reads by a load of the generic proxy."""
+
+    @T.prim_func
+    def kernel(C: T.Buffer((ROWS, COLUMNS), "float16"), D: T.Buffer((1,), "float16")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([1])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        pool.move_base_to(1024)
+        s = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        for c in T.serial(COLUMNS):
+            s[lane, c] = T.float16(1)
+        T.ptx.fence.proxy_async("shared::cta")
+        T.cuda.cta_sync()
+        if lane == 0:
+            Tx.copy_async(C[:, :], s[:, :], dispatch="tma_auto")  # store
+            T.ptx.cp_async.bulk.commit_group()
+            if reads_only:
+                T.ptx.cp_async.bulk.wait_group(0, True)
+            else:
+                T.ptx.cp_async.bulk.wait_group(0, False)
+            D[0] = C[0, 0]  # load
+
+    return kernel
+
+
+test_reading_what_was_stored_requires_wait_group_without_read = gives(
+    reads_back, "race global raw @load <store", reads_only=True
+)
+test_wait_group_without_read_completes_the_writes = gives(reads_back)
+
+
+# -- with the tensor core -----------------------------------------------------------------------------------------------------
+M, N, K = 128, 16, 16
+TILE = M * K * 2
+LAYOUT = mma_shared_layout(tvm.DataType("float16"), SwizzleMode.SWIZZLE_32B_ATOM, (M, K))
+
+
+def refills(wait=True, wait_load=True):
+    """Two rounds: load A, multiply, refill; without `wait` the second load does not wait for the first MMA."""
+
+    @T.prim_func
+    def kernel(A: T.Buffer((M, K), "float16"), D: T.Buffer((1,), "float16")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([4])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        address = pool.alloc((1,), "uint32")
+        full = pool.alloc((1,), "uint64", align=8)
+        done = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(full.ptr_to([0]), 1)
+                T.ptx.mbarrier.init(done.ptr_to([0]), 1)
+            T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
+        T.cuda.cta_sync()
+        tmem = T.decl_buffer(
+            (M, 64), "float32", scope="tmem", allocated_addr=address[0],
+            layout=TileLayout(S[(M, 64) : (1 @ TLane, 1 @ TCol)]),
+        )  # fmt: skip
+        if warp == 0:
+            if T.ptx.elect_sync():
+                for i in T.serial(2):
+                    Tx.copy_async(  # load
+                        s[:, :], A[:, :], dispatch="tma_auto", mbar=full.ptr_to([0])
+                    )
+                    T.ptx.mbarrier.arrive.expect_tx(full.ptr_to([0]), TILE)
+                    if wait_load:
+                        T.ptx.mbarrier.try_wait(full.ptr_to([0]), i)
+                    Tx.gemm_async(  # mma
+                        tmem[:, 0:N],
+                        s[:, :],
+                        s[0:N, :],
+                        accum=False,
+                        dispatch="tcgen05",
+                        cta_group=1,
+                    )
+                    if wait:
+                        T.ptx.tcgen05.commit(done.ptr_to([0]), cta_group=1)
+                        T.ptx.mbarrier.try_wait(done.ptr_to([0]), i)
+                if not wait:
+                    T.ptx.tcgen05.commit(done.ptr_to([0]), cta_group=1)
+                    T.ptx.mbarrier.try_wait(done.ptr_to([0]), 0)
+        T.cuda.cta_sync()
+        if warp == 0:
+            T.ptx.tcgen05.relinquish_alloc_permit(cta_group=1)
+            T.ptx.tcgen05.dealloc(address[0], n_cols=64, cta_group=1)
+
+    return kernel
+
+
+test_refill_requires_wait_for_the_mma_and_no_fence = requires(
+    refills, "wait", "race shared war @load <mma"
+)
+
+
+def test_mma_requires_wait_for_the_load():
+    for schedule in SCHEDULES:
+        titles = {(f.title, f.line) for f in run(refills, schedule, wait_load=False).findings}
+        assert ("race shared raw", line_of(refills, "mma")) in titles

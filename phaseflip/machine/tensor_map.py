@@ -111,6 +111,10 @@ def encode_tiled(name: str, arguments: list[Any]) -> TensorMap:
     BadInput with the reason where the CUDA driver would refuse the arguments.
     """
     dtype, rank, base = str(arguments[1]), int(arguments[2]), arguments[3]
+    if not 1 <= rank <= 5:
+        raise BadInput(
+            f"cuTensorMapEncodeTiled refuses tensor map {name}: rank {rank} is not 1 to 5"
+        )
     rest = [int(a) for a in arguments[4:]]
     cuts = [rank, rank - 1, rank, rank]
     groups = []
@@ -122,17 +126,20 @@ def encode_tiled(name: str, arguments: list[Any]) -> TensorMap:
     buffer, offset = base if isinstance(base, tuple) else (base, 0)
     if interleave:
         raise BadInput(f"tensor map {name}: interleaved layouts are not simulated; use none")
-    made = TensorMap(
-        name, buffer, offset, dtype, sizes, strides, box, steps, SWIZZLES[swizzle], bool(fill)
-    )
-    _check(made)
-    return made
+    if swizzle not in SWIZZLES:
+        raise BadInput(f"tensor map {name}: swizzle mode {swizzle} is not simulated; use 0 to 4")
+    mode, nan_fill = SWIZZLES[swizzle], bool(fill)
+    _check(TensorMap(name, buffer, offset, dtype, sizes, strides, box, steps, mode, nan_fill))
+    steps = (
+        1,
+        *steps[1:],
+    )  # the driver ignores that of dimension 0: TMA has none without interleave
+    return TensorMap(name, buffer, offset, dtype, sizes, strides, box, steps, mode, nan_fill)
 
 
 def _check(t: TensorMap) -> None:
     size = t.element_bytes
     rules = [
-        (1 <= len(t.sizes) <= 5, f"rank {len(t.sizes)} is not 1 to 5"),
         (t.offset % 16 == 0, f"the base is at byte {t.offset}; it must be a multiple of 16"),
         (all(0 < s <= 1 << 32 for s in t.sizes), f"sizes {t.sizes} must be 1 to 2^32"),
         (

@@ -102,7 +102,7 @@ def hgemm_v7(M, N, K, ctas=148):
                         scheduler.next_tile()
                     # Commits still arrive on the empty barriers after the last MMA was issued.
                     # Stay until they have: the barriers' memory ends with the CTA.
-                    for s in T.serial(STAGES):
+                    for _stage in T.serial(STAGES):
                         empty.wait(fill.stage, fill.phase)
                         fill.advance()
             if warp_id == 0:

@@ -109,9 +109,11 @@ class Mbarrier:
         """`count` arrivals that release `clock`. The phase completes when no arrival is pending and no byte is due.
 
         knows: whether the arriving agent knows all that a clock holds; consumed: the last phase that its threads had all
-        waited for when they issued it, and issued what they knew then, where that is more than `clock`. An arrival that does not know that the previous
-        phase has ended could as well have come before its end, where it would have been one too many. It counts in the
-        current phase if its threads have arrived in the one before, else it is the one too many and does not count.
+        waited for when they issued it, and issued what they knew then, where that is more than `clock`.
+
+        An arrival that does not know that the previous phase has ended could as well have come before its end, where it
+        would have been one too many. It counts in the current phase if its threads have arrived in the one before, else
+        it is the one too many and does not count.
         """
         end = self.ends.get(self.phase - 1)
         early = end is not None and consumed < self.phase - 1 and not knows(end)

@@ -259,7 +259,7 @@ class BulkWait:
         self.awaited: list[tuple[int, Store]] = []
         for thread in group.lanes.tolist():
             groups = group.cta.bulk_groups.setdefault(thread, BulkGroups()).groups
-            for committed in groups[: len(groups) - newest if newest else None]:
+            for committed in groups[: max(len(groups) - newest, 0)]:
                 self.awaited += [(thread, operation) for operation in committed]
 
     def ready(self) -> bool:

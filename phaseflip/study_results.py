@@ -217,6 +217,15 @@ def mutants(outcomes: Sequence[Outcome]) -> list[MutantResult]:
     return [MutantResult(*key, _fate(runs), tuple(runs)) for key, runs in grouped.items()]
 
 
+def faults_in_order(results: Sequence[MutantResult]) -> list[str]:
+    """The names of the faults in an order that agrees with each kernel's."""
+    position: dict[str, int] = {}
+    for kernel in dict.fromkeys(m.kernel for m in results):
+        for i, fault in enumerate(dict.fromkeys(m.fault for m in results if m.kernel == kernel)):
+            position[fault] = max(i, position.get(fault, 0))
+    return sorted(position, key=lambda fault: position[fault])
+
+
 def _mutant_key(outcome: Outcome) -> tuple[str, str, int]:
     return outcome["kernel"], outcome["fault"], outcome["site_index"]
 

@@ -123,7 +123,7 @@ def add_commands(
             type=_seconds,
             default=None,
             metavar="SECONDS",
-            help="of one run, after which the mutant counts as killed (default: 60)",
+            help="of one run, after which the mutant counts as killed (default: 120)",
         )
     fault.set_defaults(handler=run_fault_command)
     study.set_defaults(handler=run_study_command)
@@ -276,7 +276,8 @@ def study_rows(report: dict[str, Any], results: Sequence[MutantResult]) -> Rows:
     )
     lists = {
         "Equivalent (no run differs from the original)": [
-            f"{entry['mutant']}: on {entry['runs']} runs" for entry in report["equivalent"]
+            f"{entry['mutant']}, on {entry['runs']} runs: {entry['text']}"
+            for entry in report["equivalent"]
         ],
         "No site in these kernels": report["without_site"],
         "Did not end within the time limit": report["timed_out"],

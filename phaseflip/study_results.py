@@ -291,7 +291,9 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         },
         "numbers_pass": sum(map(numbers_pass, outcomes)),
         "equivalent": [
-            {"mutant": m.label, "runs": m.valid_runs} for m in faults if m.fate == EQUIVALENT
+            {"mutant": m.label, "text": m.first["site_text"], "runs": m.valid_runs}
+            for m in faults
+            if m.fate == EQUIVALENT
         ],
         "timed_out": [m.label for m in results if m.timed_out],
         "problems": problems(results),

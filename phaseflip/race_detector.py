@@ -202,8 +202,8 @@ class RaceDetector(Ordering):
             for hidden in shadow.hidden_reads:
                 gone = hidden.event.number == number or (
                     hidden.event.proxy == event.proxy
-                    and where.covers(hidden)
                     and self._stands_for(hidden.event, event, actor)
+                    and where.covers(hidden)
                 )
                 if not gone:
                     kept.append(hidden)
@@ -281,8 +281,9 @@ class RaceDetector(Ordering):
         own = g.lanes + g.cta.first_component
         part = self.weakest(g, int(g.lanes[0]) >> 5)
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
+        one = own[:1]  # as for other collective operations, the warp's first lane stands for it
         event = Event(
-            0, True, "tmem", place, g.agents(g.lanes), self, own, self.epochs[own], g.position(place), int(own[0])
+            0, True, "tmem", place, g.agents(g.lanes), self, one, self.epochs[one], g.position(place), int(own[0])
         )  # fmt: skip
         self._number(event)
         where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,3 +94,23 @@ def _as_kernel(mutant: Any) -> Any:
     from dataclasses import replace
 
     return replace(find_kernel("hgemm_v1"), factory=lambda M, N, K: mutant)
+
+
+def test_the_survivors_document_names_sites_that_exist() -> None:
+    """Its cells are "site: line"; the count of its rows is the count that its text gives."""
+    text = (Path(__file__).parent.parent / "docs" / "survivors.md").read_text()
+    total = 0
+    for row in text.split("## Invalid")[0].splitlines():
+        cells = [cell.strip() for cell in row.split("|")][1:-1]
+        if len(cells) != 6 or cells[0] in ("operator", "---"):
+            continue
+        for kernel, cell in zip(SHAPES, cells[2:5], strict=True):
+            if cell:
+                number, line = map(int, cell.split(":"))
+                site = find_fault(cells[0]).sites(build(kernel))[number]
+                source = Path(site.file).read_text().splitlines()[line - 1].strip()
+                assert site.line == line and source.startswith(cells[1].strip("`")), row
+                total += 1
+    assert f"the {total} below survive" in text
+    mutants = sum(len(f.sites(build(kernel))) for f in OPERATORS for kernel in SHAPES)
+    assert f"{mutants} distinct mutants" in text

@@ -18,7 +18,7 @@ def never_stored(A: T.Buffer((N,), "int32"), D: T.Buffer((N,), "int32")):
     bx = T.cta_id([1])
     tid = T.thread_id([N])
     x: T.int32
-    D[tid] = x + A[tid]
+    D[tid] = x + A[tid]  # noqa: F821
 
 
 @T.prim_func
@@ -41,7 +41,7 @@ def stored_after_use_in_loop(A: T.Buffer((N,), "int32"), D: T.Buffer((N,), "int3
     tid = T.thread_id([N])
     x: T.int32
     for i in T.serial(3):
-        D[tid] = x
+        D[tid] = x  # noqa: F821
         x = A[tid] + i
 
 

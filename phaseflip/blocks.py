@@ -89,7 +89,7 @@ def namespace(constants: dict[Any, str]) -> dict[str, Any]:
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "branch": branch, "split": split, "same": warp.same, "load": memory.load,
         "store": memory.store, "load_local": memory.load_local,
-        "local_index": memory.local_index, "store_local": memory.store_local,
+        "local_index": memory.local_index, "store_local": memory.store_local, "initialised": memory.initialised,
         "add_low_half": tensor_core.add_low_half,
     }  # fmt: skip
     for name in (

@@ -123,7 +123,7 @@ def add_commands(
             type=_seconds,
             default=None,
             metavar="SECONDS",
-            help="of one run, after which the mutant counts as killed (default: 60)",
+            help="of one run, after which the mutant counts as killed (default: 120)",
         )
     fault.set_defaults(handler=run_fault_command)
     study.set_defaults(handler=run_study_command)
@@ -265,20 +265,19 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
 
 def study_rows(report: dict[str, Any], results: Sequence[MutantResult]) -> Rows:
     """Tables and lists for people. They hold no times, so that an interrupted study ends with the same."""
-    lines = [
-        *_lines(_fates(report)),
-        "",
-        *_lines(_matrix(results)),
-        "",
-        *_lines(_oracles(report)),
-        "",
-    ]
+    tables = {
+        "Mutants by fate (killed as expected, killed otherwise, ...)": _fates(report),
+        "Faults by kernel": _matrix(results),
+        "Killed mutants by oracle, each on its own": _oracles(report),
+    }
+    lines = [line for title, table in tables.items() for line in (title, *_lines(table), "")]
     lines.append(
         f"In {report['numbers_pass']} of {report['runs']} runs the kernel is wrong and the chapter's tolerance test passes."
     )
     lists = {
         "Equivalent (no run differs from the original)": [
-            f"{entry['mutant']}: on {entry['runs']} runs" for entry in report["equivalent"]
+            f"{entry['mutant']}, on {entry['runs']} runs: {entry['text']}"
+            for entry in report["equivalent"]
         ],
         "No site in these kernels": report["without_site"],
         "Did not end within the time limit": report["timed_out"],
@@ -294,10 +293,10 @@ def study_rows(report: dict[str, Any], results: Sequence[MutantResult]) -> Rows:
 
 
 def _fates(report: dict[str, Any]) -> Table:
-    table = _table("Mutants by fate", "kernel")
+    table = _table("kernel")
     counts = report["kernels"]
     for name in ("mutants", *next(iter(counts.values()))):
-        table.add_column(name, justify="right")
+        table.add_column(SHORT.get(name, name), justify="right")
     table.add_column("control")
     for kernel, by_fate in counts.items():
         numbers = [sum(by_fate.values()), *by_fate.values()]
@@ -306,11 +305,13 @@ def _fates(report: dict[str, Any]) -> Table:
 
 
 def _matrix(results: Sequence[MutantResult]) -> Table:
-    table = _table("Faults by kernel", "fault")
+    from phaseflip.study_results import faults_in_order
+
+    table = _table("fault")
     kernels = list(dict.fromkeys(m.kernel for m in results))
     for kernel in kernels:
         table.add_column(kernel)
-    for fault in dict.fromkeys(m.fault for m in results):
+    for fault in faults_in_order(results):
         cells = []
         for kernel in kernels:
             fates = Counter(m.fate for m in results if (m.kernel, m.fault) == (kernel, fault))
@@ -323,7 +324,7 @@ def _matrix(results: Sequence[MutantResult]) -> Table:
 
 
 def _oracles(report: dict[str, Any]) -> Table:
-    table = _table("Killed mutants by oracle, each on its own", "oracle")
+    table = _table("oracle")
     table.add_column("notices", justify="right")
     table.add_column("misses", justify="right")
     for oracle, counts in report["oracles"].items():
@@ -331,11 +332,11 @@ def _oracles(report: dict[str, Any]) -> Table:
     return table
 
 
-def _table(title: str, first_column: str) -> Table:
+def _table(first_column: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(first_column, no_wrap=True)
     return table
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .finding import Finding
 from .machine.cta import Cluster
-from .machine.mbarrier import MbarrierWait
+from .machine.mbarrier import LanesWait, MbarrierWait
 from .machine.warp import Group
 
 
@@ -76,12 +76,15 @@ def _blocked(cluster: Cluster, g: Group) -> dict[str, Any]:
         "waits_for": g.wait.describe(),
         "suppliers": [],
     }
-    if isinstance(g.wait, MbarrierWait):
-        b = g.wait.barrier
+    wait = g.wait
+    if isinstance(wait, LanesWait):
+        wait = next(w for _, w in wait.parts if w is not None and not w.ready())
+    if isinstance(wait, MbarrierWait):
+        b = wait.barrier
         entry["barrier"] = {
             "name": b.name,
             "phase": b.phase,
-            "parity": g.wait.parity,
+            "parity": wait.parity,
             "arrivals": b.expected - b.pending,
             "expected": b.expected,
             "bytes_missing": b.tx,

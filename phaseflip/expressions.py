@@ -151,7 +151,13 @@ class ExpressionWriter:
             )
         scalar = self.scalar_slot(e.buffer, e.index)
         if scalar is not None:
-            return self.out.use(scalar)
+            text = self.out.use(scalar)
+            if scalar not in self.out.layout.unset:
+                return text
+            place = self.out.place("ld.local", self.site)
+            name = self.out.constant(("name", e.buffer.name))
+            slot = self.out.layout.slot(object())
+            return self.out.define(slot, f"initialised(g, {place}, {name}, {text})")
         dtype = self.out.constant(("dtype", e.dtype))
         root = e.buffer.root
         slot = self.out.layout.slot(object())

@@ -28,7 +28,7 @@ def missing_fence(
         if actor.clock.covers(ASYNC, agents, epochs):
             return None
         if old.units is not None and mask is not None:
-            agents = np.unique(old.agent_of(where.indices[mask] * where.unit_bytes))
+            agents = np.unique(old.agents_of(where.indices[mask] * where.unit_bytes)[1])
             epochs = old.epoch_of(agents)
             if actor.clock.covers(ASYNC, agents, epochs):
                 return None

@@ -48,7 +48,7 @@ class LoweredKernel:
         Lowers again, without the line marks: they move the places where TVM names common subexpressions.
         """
         parts = []
-        for target, module in _run_passes(self.function, self.arch)[1].items():
+        for target, module in _run_passes(tir.unmark_lines(self.function), self.arch)[1].items():
             build = tvm.get_global_func("target.build." + target.kind.name)
             parts.append(str(build(module, target).inspect_source()))
         return "\n".join(parts)

@@ -14,38 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from .advice import race_report
-from .fence_rules import missing_fence
-from .finding import Finding, Findings
-from .ordering import Actor, Ordering, Ticket
+from .judge import Judge, Launch
+from .ordering import Actor, Ticket
 from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
-from .vector_clock import SEEN, TCGEN05
+
+__all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
 
 TMEM_BANDS = 8
 """TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column."""
 
 
-COLLECTIVE = "tcgen05.alloc"
-"""Writes the address as one store of the warp."""
+Commit = tuple[np.ndarray, np.ndarray, Event, Region]
+"""A write that has been judged and is to be entered: write and read shadow, event, region."""
 
 
-class Launch:
-    """What the detectors of one launch share: event numbers and findings."""
-
-    def __init__(self, findings: Findings) -> None:
-        self.findings = findings
-        self.events: list[Event | None] = [None]
-
-
-class RaceDetector(Ordering):
-    """Judges the accesses of one cluster by what its `Ordering` says that their agents know."""
-
-    def __init__(self, launch: Launch, threads: int) -> None:
-        super().__init__(threads)
-        self.launch = launch
-        self.unwritten: dict[int, Finding] = {}
-        self.superseded: dict[int, list[int]] = {}
-        """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
+class RaceDetector(Judge):
+    """Keeps the shadows of the memories of one cluster, and puts every access before the judge."""
 
     # -- accesses ---------------------------------------------------------------------------------------------------
     def thread_access(
@@ -63,8 +47,13 @@ class RaceDetector(Ordering):
         `lanes`: accessing lane of each offset, where offsets are not one per lane.
         """
         shadow: Shadow = memory.shadow
+        self.step_start = len(self.launch.events)
         if not writes and shadow.deferred is not None and not shadow.initialised:
             shadow.deferred = None
+        later: list[Commit] | None = None
+        if len(g.knowledge) > 1 and writes:
+            shadow.locate(offset, nbytes)  # settles the granularity for all parts
+            later = []
         for part in g.knowledge:
             mine, who_lanes = offset, part.lanes
             accessing = lanes
@@ -84,7 +73,9 @@ class RaceDetector(Ordering):
                 if accessing is None or mine.__class__ is int
                 else accessing + g.cta.first_component
             )
-            self._access(memory, mine, nbytes, event, actor, agents)
+            self._access(memory, mine, nbytes, event, actor, agents, later)
+        for commit in later or ():
+            self._write(shadow, *commit)
 
     def operation_access(
         self, ticket: Ticket, memory: Any, units: np.ndarray, writes: bool, fenced: bool = False
@@ -101,8 +92,19 @@ class RaceDetector(Ordering):
         self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
 
     def _access(
-        self, memory: Any, offset: Any, nbytes: int, event: Event, actor: Actor, agents: Any
+        self,
+        memory: Any,
+        offset: Any,
+        nbytes: int,
+        event: Event,
+        actor: Actor,
+        agents: Any,
+        later: list[Commit] | None = None,
     ) -> None:
+        """Judge an access and enter it into the shadow; a write only once it is its turn, if `later` is given.
+
+        Threads that know different things but write in one step must not see each other's writes first.
+        """
         shadow: Shadow = memory.shadow
         if shadow.deferred is not None:
             if not event.writes:
@@ -127,15 +129,27 @@ class RaceDetector(Ordering):
             self._judge(reads[indices], event, actor, where)
             if shadow.hidden_reads:
                 self._judge_hidden(shadow, event, actor, where)
+            commit = (writes, reads, event, where)
+            if later is not None:
+                later.append(commit)
+                return
             if actor.lanes is not None and actor.lanes[0] >> 5 != actor.lanes[-1] >> 5:
                 self._judge_among_warps(writes, event, where)
-            writes[indices] = event.number
-            reads[indices] = 0
+            self._write(shadow, *commit)
         else:
             if self.unwritten:
                 self._replace_unwritten(reads[indices], event)
             self._hide_unordered(shadow, reads[indices], event, actor, where)
             reads[indices] = event.number
+
+    def _write(
+        self, shadow: Shadow, writes: np.ndarray, reads: np.ndarray, event: Event, where: Region
+    ) -> None:
+        """Enter a write: it takes the place of what was there."""
+        writes[where.indices] = event.number
+        reads[where.indices] = 0
+        if shadow.hidden_reads:
+            self._drop_hidden(shadow, where)
 
     def _judge_among_warps(self, writes: np.ndarray, event: Event, where: Region) -> None:
         """Warps that write the same in one step collide. Lanes of one warp do not: one of them wins, as PTX has it."""
@@ -202,8 +216,8 @@ class RaceDetector(Ordering):
             for hidden in shadow.hidden_reads:
                 gone = hidden.event.number == number or (
                     hidden.event.proxy == event.proxy
-                    and where.covers(hidden)
                     and self._stands_for(hidden.event, event, actor)
+                    and where.covers(hidden)
                 )
                 if not gone:
                     kept.append(hidden)
@@ -228,15 +242,23 @@ class RaceDetector(Ordering):
 
     def _judge_hidden(self, shadow: Shadow, event: Event, actor: Actor, where: Region) -> None:
         low, high = where.extent()
+        for hidden in shadow.hidden_reads:
+            if hidden.low <= high and low <= hidden.high:
+                there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
+                both = np.isin(where.indices, there)
+                if both.any():
+                    self._judge_event(hidden.event, both, event, actor, where)
+
+    @staticmethod
+    def _drop_hidden(shadow: Shadow, where: Region) -> None:
+        """Forget hidden reads where they have been judged against a write."""
+        low, high = where.extent()
         kept = []
         for hidden in shadow.hidden_reads:
             if hidden.high < low or high < hidden.low:
                 kept.append(hidden)
                 continue
             there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
-            both = np.isin(where.indices, there)
-            if both.any():
-                self._judge_event(hidden.event, both, event, actor, where)
             rest = np.setdiff1d(there, where.indices)
             if len(rest):
                 kept.append(HiddenRead(hidden.event, rest, where.unit_bytes))
@@ -281,8 +303,9 @@ class RaceDetector(Ordering):
         own = g.lanes + g.cta.first_component
         part = self.weakest(g, int(g.lanes[0]) >> 5)
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
+        one = own[:1]  # as for other collective operations, the warp's first lane stands for it
         event = Event(
-            0, True, "tmem", place, g.agents(g.lanes), self, own, self.epochs[own], g.position(place), int(own[0])
+            0, True, "tmem", place, g.agents(g.lanes), self, one, self.epochs[one], g.position(place), int(own[0])
         )  # fmt: skip
         self._number(event)
         where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
@@ -295,104 +318,3 @@ class RaceDetector(Ordering):
             event.number
         )  # what comes later and is not ordered after it collides with it
         tmem.reads[..., columns] = 0
-
-    # -- judging ----------------------------------------------------------------------------------------------------
-    def _judge(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
-        for number in numbers(before):
-            old = self.launch.events[number]
-            if old is not None:
-                mask = before == number if before.ndim == 1 else None  # TMEM is judged as a whole
-                self._judge_event(old, mask, event, actor, where)
-
-    def _judge_event(
-        self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
-    ) -> None:
-        if not self._ordered(old, actor):
-            if self._same_pipeline(old, event, actor):
-                return
-            bad = self._unordered(old, mask, event, actor, where)
-            if bad is not None:
-                freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
-                self._report(old, event, where.at(bad), "tmem-freed-in-use" if freed else "")
-                return
-        if old.place.mnemonic == "tcgen05.dealloc":
-            self._report(old, event, where.at(mask), "tmem-unallocated")
-            return
-        if old.place.mnemonic == "mbarrier.init" and event.writes:
-            self._report(old, event, where.at(mask), "barrier-reinitialised")
-            return
-        missing = missing_fence(old, mask, event, actor, where)
-        if missing is not None:
-            code, rule = missing
-            self._report(old, event, where.at(mask), code, rule)
-
-    def _ordered(self, old: Event, actor: Actor) -> bool:
-        return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
-
-    def _same_pipeline(self, old: Event, event: Event, actor: Actor) -> bool:
-        """Two MMAs on one accumulator, of one shape: ordered by the tcgen05 fences of their threads, without a wait."""
-        if old.owner is not self or old.proxy != "tmem" or event.proxy != "tmem":
-            return False
-        key = self.pipelines.get(old.agents) if isinstance(old.agents, int) else None
-        mine = self.pipelines.get(event.agents)
-        return (
-            key is not None
-            and mine is not None
-            and key[0] == mine[0]
-            and actor.after_fence.covers(TCGEN05, old.agents, old.epochs)
-        )
-
-    def _unordered(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> Any:
-        """Which of the masked accesses really collide: a mask (None: all), or None here where none does.
-
-        A thread's own accesses are ordered by its program; only other threads' count.
-        """
-        everything = mask if mask is not None else np.ones(len(where.indices), bool)
-        if old.owner is not self or actor.lanes is None or not isinstance(old.agents, np.ndarray):
-            return everything
-        seen, at = actor.clock.seen, where.indices[everything] * where.unit_bytes
-        if old.units is None:  # all of these threads touched every unit
-            late = old.agents[seen[old.agents] < old.epochs]
-            if where.agents is None:
-                return everything if self._others(old, late, event, actor.lanes) else None
-            one = len(late) == 1
-            collides = (where.agents[everything] != late[0]) if one else np.ones(len(at), bool)
-        else:
-            agents = old.agent_of(at)
-            mine = where.agents[everything] if where.agents is not None else actor.lanes[0]
-            own = (agents == mine) if where.agents is not None or len(actor.lanes) == 1 else False
-            collides = (seen[agents] < old.epoch_of(agents)) & ~np.asarray(own)
-        bad = everything.copy()
-        bad[everything] = collides
-        return bad if bad.any() else None
-
-    @staticmethod
-    def _others(old: Event, late: np.ndarray, event: Event, lanes: np.ndarray) -> bool:
-        """Both accesses are by several threads to the same units: whether two different threads collide.
-
-        A collective store is its whole warp's: no lane of the warp collides with it.
-        """
-        if event.place.mnemonic == COLLECTIVE:
-            return len(np.setdiff1d(late, lanes)) > 0
-        if old.place.mnemonic == COLLECTIVE:
-            return len(np.setdiff1d(lanes, old.agents)) > 0
-        return len(late) > 1 or len(lanes) > 1 or late[0] != lanes[0]
-
-    def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
-        """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
-        self.unwritten[event.number] = race_report(None, event, where.at(before == 0), "", "", {})
-
-    def finish(self) -> None:
-        """The cluster has ended."""
-        for finding in self.unwritten.values():
-            self.launch.findings.add(finding)
-        self.unwritten.clear()
-
-    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
-        explained = [old.number, event.number]
-        while explained and self.unwritten:
-            number = explained.pop()
-            self.unwritten.pop(number, None)
-            explained += self.superseded.pop(number, ())
-        finding = race_report(old, event, where, code, rule, self.stale_waits)
-        self.launch.findings.add(finding, rule)

@@ -40,15 +40,26 @@ class Event:
     unit_agents: np.ndarray | None = None
     unit_bytes: int = UNIT
     order: np.ndarray | None = field(default=None, repr=False)
+    shared: bool = False
 
-    def agent_of(self, first_bytes: np.ndarray) -> np.ndarray:
-        """Component that touched the unit at each of these byte offsets."""
+    def agents_of(self, first_bytes: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
+        """(rows, components): the components that touched the unit at each of these byte offsets.
+
+        Component i touched the unit at first_bytes[rows[i]]; where one touched each unit, rows are all, in order.
+        """
         assert self.units is not None and self.unit_agents is not None
         if self.order is None:
             self.order = np.argsort(self.units, kind="stable")
+            ordered = self.units[self.order]
+            self.shared = bool((ordered[1:] == ordered[:-1]).any())
         wanted = first_bytes // self.unit_bytes
         at = np.searchsorted(self.units, wanted, sorter=self.order)
-        return self.unit_agents[self.order[np.minimum(at, len(self.order) - 1)]]
+        if not self.shared:
+            return slice(None), self.unit_agents[self.order[np.minimum(at, len(self.order) - 1)]]
+        count = np.searchsorted(self.units, wanted, "right", sorter=self.order) - at
+        rows = np.repeat(np.arange(len(at)), count)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        return rows, self.unit_agents[self.order[at[rows] + within]]
 
     def epoch_of(self, agents: np.ndarray) -> np.ndarray:
         """Epoch of each of these components in this event."""

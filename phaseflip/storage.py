@@ -7,7 +7,7 @@ from typing import Any
 from . import device_ir as ir
 from .errors import UnsupportedInstruction
 from .instructions import dtype_size
-from .ir_queries import collect_indexed, roots, shared_uses, walk
+from .ir_queries import children, collect_indexed, roots, shared_uses, walk
 from .program import DYNAMIC_SHARED_BASE
 
 
@@ -20,6 +20,8 @@ class Layout:
         self.frame: dict[ir.Buffer, int] = {}
         self.shared: dict[ir.Buffer, int] = {}
         self.scalars: set[ir.Buffer] = set()
+        self.unset: set[int] = set()
+        """Slots of register elements that some path may read before anything is stored to them."""
         self.frame_bytes, self.static_bytes = 0, 0
 
     def slot(self, key: Any) -> int:
@@ -56,10 +58,37 @@ class Layout:
                 raise UnsupportedInstruction(
                     f"storage scope {buffer.scope} of {buffer.name} is not simulated"
                 )
+        self.find_unset(body, set())
         if self.static_bytes:
             for buffer in self.shared:
                 if buffer.scope == "shared.dyn":
                     self.shared[buffer] += self.static_bytes
+
+    def find_unset(self, body: list[ir.Stmt], stored: set[int]) -> None:
+        """Note the register elements read where not every path has stored to them; `stored` grows by what is stored."""
+        for s in body:
+            for e in roots(s):
+                self.unset |= self.elements_read(e) - stored
+            if isinstance(s, ir.Store) and s.buffer.root in self.scalars:
+                stored.add(self.element(s.buffer, s.index))
+            elif isinstance(s, ir.If):
+                taken, skipped = set(stored), set(stored)
+                self.find_unset(s.then, taken)
+                self.find_unset(s.orelse, skipped)
+                stored |= taken & skipped
+            elif isinstance(s, (ir.For, ir.While)):
+                self.find_unset(s.body, set(stored))
+
+    def elements_read(self, e: Any) -> set[int]:
+        """Slots of the register elements that an expression reads."""
+        found = set().union(*(self.elements_read(child) for child in children(e)))
+        if isinstance(e, ir.Load) and e.buffer.root in self.scalars:
+            found.add(self.element(e.buffer, e.index))
+        return found
+
+    def element(self, buffer: ir.Buffer, index: Any) -> int:
+        """The slot of an element of a local buffer kept in registers."""
+        return self.slot((buffer.root, index.value))
 
     def shared_names(self, body: list[ir.Stmt]) -> list[tuple[int, str]]:
         """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending."""

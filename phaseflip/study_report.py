@@ -16,7 +16,7 @@ from typing import Any
 
 from . import __version__
 from .mutant import CONTROL, FATES, KILLED, NOT_APPLICABLE, NOTICES, ORACLES, PASSES, Outcome
-from .study_results import MutantResult, mutants, numbers_pass, summary
+from .study_results import MutantResult, faults_in_order, mutants, numbers_pass, summary
 
 TEMPLATE = "study.html.jinja"
 COLOURS = {NOTICES: "#1f6f78", PASSES: "#f0cfa3", NOT_APPLICABLE: "#d5d9dd"}
@@ -59,7 +59,7 @@ def page(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """What the template shows."""
     results = mutants(outcomes)
     kernels = list(dict.fromkeys(m.kernel for m in results))
-    faults = list(dict.fromkeys(m.fault for m in results))
+    faults = faults_in_order(results)
     wrong = [o for o in outcomes if o["fate"] in KILLED]
     counts = Counter(m.fate for m in results if m.fault != CONTROL)
     return {

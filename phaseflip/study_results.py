@@ -217,6 +217,15 @@ def mutants(outcomes: Sequence[Outcome]) -> list[MutantResult]:
     return [MutantResult(*key, _fate(runs), tuple(runs)) for key, runs in grouped.items()]
 
 
+def faults_in_order(results: Sequence[MutantResult]) -> list[str]:
+    """The names of the faults in an order that agrees with each kernel's."""
+    position: dict[str, int] = {}
+    for kernel in dict.fromkeys(m.kernel for m in results):
+        for i, fault in enumerate(dict.fromkeys(m.fault for m in results if m.kernel == kernel)):
+            position[fault] = max(i, position.get(fault, 0))
+    return sorted(position, key=lambda fault: position[fault])
+
+
 def _mutant_key(outcome: Outcome) -> tuple[str, str, int]:
     return outcome["kernel"], outcome["fault"], outcome["site_index"]
 
@@ -282,7 +291,9 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         },
         "numbers_pass": sum(map(numbers_pass, outcomes)),
         "equivalent": [
-            {"mutant": m.label, "runs": m.valid_runs} for m in faults if m.fate == EQUIVALENT
+            {"mutant": m.label, "text": m.first["site_text"], "runs": m.valid_runs}
+            for m in faults
+            if m.fate == EQUIVALENT
         ],
         "timed_out": [m.label for m in results if m.timed_out],
         "problems": problems(results),

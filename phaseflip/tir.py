@@ -51,6 +51,18 @@ def mark_lines(func: Any) -> Any:
     return func.with_body(body) if body is not None else func
 
 
+class _LineUnmarker(StmtMutator):
+    """Takes the marks away."""
+
+    def visit_attr_(self, op: Any) -> Any:
+        return op.body if str(op.attr_key) == LINE_MARK else super().visit_attr_(op)
+
+
+def unmark_lines(func: Any) -> Any:
+    """Return the PrimFunc without line marks."""
+    return func.with_body(_LineUnmarker().visit_stmt(func.body))
+
+
 def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...]]]:
     """(name, dtype, shape) of every buffer parameter of a PrimFunc, in order; BadInput for any other parameter."""
     found = []

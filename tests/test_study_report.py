@@ -227,7 +227,7 @@ def test_page_shows_what_fails_a_study_and_what_is_equivalent() -> None:
     page = Page(render_report(settle(runs)))
     text = page.elements[0].text
     assert "the control is killed otherwise" in text and "SIGABRT" in text
-    assert "fake_v1 pass at kernels/fake.py:7: on 4 runs" in text
+    assert "fake_v1 pass at kernels/fake.py:7, on 4 runs" in text
     alarms = [e.text for e in page.find("div", class_="tile alarm")]
     assert alarms == ["1harness error", "killed otherwise, equivalentcontrol (no-op)"]
 

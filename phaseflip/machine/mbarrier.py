@@ -17,7 +17,7 @@ import numpy as np
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..instructions import instruction
-from ..vector_clock import Clock, join
+from ..vector_clock import Clock, join, united
 from . import mbarrier_findings as findings
 from .divergence import Parted, split
 from .mbarrier_findings import Repeated
@@ -232,6 +232,29 @@ class MbarrierWait:
         return f"mbarrier {self.barrier}: waits for phase {self.phase} (parity {self.parity}) to complete"
 
 
+class LanesWait:
+    """Lanes of one warp that wait for different phases, since some have waited before: the warp stays together."""
+
+    def __init__(self, parts: list[tuple[Group, MbarrierWait | None]]) -> None:
+        self.parts = parts
+
+    def ready(self) -> bool:
+        """All of the phases are complete."""
+        return all(wait is None or wait.ready() for _, wait in self.parts)
+
+    def finish(self, group: Group) -> None:
+        """Each lane acquires what was released up to the end of its phase."""
+        for part, wait in self.parts:
+            if wait is not None:
+                wait.finish(part)
+        if group.knowledge:
+            group.knowledge = united(part.knowledge for part, _ in self.parts)
+
+    def describe(self) -> str:
+        """Each of the waits."""
+        return "; ".join(wait.describe() for _, wait in self.parts if wait is not None)
+
+
 def _consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
     threads, detector = g.lanes + g.cta.first_component, g.cta.detector
     again = int(barrier.consumed[threads[0]]) == phase
@@ -282,6 +305,7 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
         thread = int(g.lanes[0]) + g.cta.first_component
         init = (place, thread, int(detector.epochs[thread]))
         one = g.view(np.arange(g.n) == 0)
+        one.r = g.r
         detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
         detector.tick(g)
     barriers[mbar] = Mbarrier(g.cta.shared_name(mbar), g.cta, count, init)
@@ -333,7 +357,7 @@ def intended_phase(g: Group, barrier: Mbarrier) -> int:
 @instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
 def mbarrier_try_wait_parity(
     g: Group, place: Place, mbar: int, parity: int
-) -> MbarrierWait | Parted | None:
+) -> MbarrierWait | LanesWait | Parted | None:
     """mbarrier.try_wait.parity p, [addr], phaseParity, looped until true: waits until that phase has completed.
 
     `parity` names the current phase or the immediately preceding one; a barrier in phase 0 has a complete phase of
@@ -345,22 +369,32 @@ def mbarrier_try_wait_parity(
     if barrier is None:
         return None
     consumed = barrier.consumed[g.lanes + g.cta.first_component]
-    if not (consumed == consumed[0]).all():
-        g.cta.counts[place.order] -= g.warps  # the parts execute it again
+    if (consumed == consumed[0]).all():
+        wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity)
+    elif g.warps > 1:
+        g.cta.counts[place.order] -= g.warps  # the warps execute it again, each by itself
         g.cta.bytes["waits"] -= g.warps
-        return split(g, consumed, g.pc, EXIT)
-    known = _known_phase(g, barrier, int(consumed[0]))
-    if known + 1 & 1 != parity:
-        # Hardware passes at once if no later phase has completed, and these threads know of none.
-        if known >= 0 and known == consumed[0]:
-            _note_repeated(g, place, barrier, known)
-        _consume(g, barrier, known, place)
-        return None
-    wait = MbarrierWait(barrier, known + 1, place)
-    if not wait.ready():
+        return split(g, g.lanes >> 5, g.pc, EXIT)
+    else:
+        parts = [g.view(consumed == phase) for phase in np.unique(consumed)]
+        wait = LanesWait([(part, _wait(part, place, barrier, parity)) for part in parts])
+    if wait is None or not wait.ready():
         return wait
     wait.finish(g)
     return None
+
+
+def _wait(g: Group, place: Place, barrier: Mbarrier, parity: int) -> MbarrierWait | None:
+    """The wait of threads that have consumed the same phases; None if hardware may pass at once."""
+    consumed = int(barrier.consumed[g.lanes[0] + g.cta.first_component])
+    known = _known_phase(g, barrier, consumed)
+    if known + 1 & 1 != parity:
+        # Hardware passes at once if no later phase has completed, and these threads know of none.
+        if known >= 0 and known == consumed:
+            _note_repeated(g, place, barrier, known)
+        _consume(g, barrier, known, place)
+        return None
+    return MbarrierWait(barrier, known + 1, place)
 
 
 def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:

@@ -10,6 +10,7 @@ from .harness import SCHEDULES, gives, requires, run
 
 M, N, K = 128, 16, 16
 LAYOUT = mma_shared_layout(tvm.DataType("float16"), SwizzleMode.SWIZZLE_32B_ATOM, (M, K))
+WIDE = mma_shared_layout(tvm.DataType("float16"), SwizzleMode.SWIZZLE_32B_ATOM, (2 * M, K))
 ROWS = TileLayout(S[(M, 64) : (1 @ TLane, 1 @ TCol)])
 
 

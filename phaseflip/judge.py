@@ -1,0 +1,157 @@
+"""Whether two accesses to the same bytes collide, and what a collision is called.
+
+Each pair is judged when the later of the two is told, by what its agent knows (its clock).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .advice import race_report
+from .fence_rules import missing_fence
+from .finding import Finding, Findings
+from .ordering import Actor, Ordering
+from .shadow_memory import Event, Region, numbers
+from .vector_clock import SEEN, TCGEN05
+
+COLLECTIVE = "tcgen05.alloc"
+"""Writes the address as one store of the warp."""
+
+
+class Launch:
+    """What the detectors of one launch share: event numbers and findings."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self.events: list[Event | None] = [None]
+
+
+class Judge(Ordering):
+    """Judges pairs of accesses of one cluster by what its `Ordering` says that their agents know."""
+
+    def __init__(self, launch: Launch, threads: int) -> None:
+        super().__init__(threads)
+        self.launch = launch
+        self.step_start = 0
+        """Number of the first event of the instruction that is being told of."""
+        self.unwritten: dict[int, Finding] = {}
+        self.superseded: dict[int, list[int]] = {}
+        """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
+
+    def _judge(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
+        for number in numbers(before):
+            old = self.launch.events[number]
+            if old is not None:
+                mask = before == number if before.ndim == 1 else None  # TMEM is judged as a whole
+                self._judge_event(old, mask, event, actor, where)
+
+    def _judge_event(
+        self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
+    ) -> None:
+        if not self._ordered(old, actor):
+            if self._same_pipeline(old, event, actor):
+                return
+            bad = self._unordered(old, mask, event, actor, where)
+            if bad is not None:
+                freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
+                self._report(old, event, where.at(bad), "tmem-freed-in-use" if freed else "")
+                return
+        if old.place.mnemonic == "tcgen05.dealloc":
+            self._report(old, event, where.at(mask), "tmem-unallocated")
+            return
+        if old.place.mnemonic == "mbarrier.init" and event.writes:
+            self._report(old, event, where.at(mask), "barrier-reinitialised")
+            return
+        missing = missing_fence(old, mask, event, actor, where)
+        if missing is not None:
+            code, rule = missing
+            self._report(old, event, where.at(mask), code, rule)
+
+    def _ordered(self, old: Event, actor: Actor) -> bool:
+        return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
+
+    def _same_pipeline(self, old: Event, event: Event, actor: Actor) -> bool:
+        """Two MMAs on one accumulator, of one shape: ordered by the tcgen05 fences of their threads, without a wait."""
+        if old.owner is not self or old.proxy != "tmem" or event.proxy != "tmem":
+            return False
+        key = self.pipelines.get(old.agents) if isinstance(old.agents, int) else None
+        mine = self.pipelines.get(event.agents)
+        return (
+            key is not None
+            and mine is not None
+            and key[0] == mine[0]
+            and actor.after_fence.covers(TCGEN05, old.agents, old.epochs)
+        )
+
+    def _unordered(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> Any:
+        """Which of the masked accesses really collide: a mask (None: all), or None here where none does.
+
+        A thread's own accesses are ordered by its program; only other threads' count. Of what one instruction does at
+        once, only other warps' count: lanes of one warp that write the same do not collide, one of them wins.
+        """
+        everything = mask if mask is not None else np.ones(len(where.indices), bool)
+        if old.owner is not self or not isinstance(old.agents, np.ndarray):
+            return everything
+        if actor.lanes is None and old.units is None:
+            return everything
+        seen, at = actor.clock.seen, where.indices[everything] * where.unit_bytes
+        at_once = old.number >= self.step_start and old.place is event.place
+        same = 5 if at_once else 0  # bits of a thread's number that do not count
+        if old.units is None:  # all of these threads touched every unit
+            late = old.agents[seen[old.agents] < old.epochs]
+            if where.agents is None:
+                return everything if self._others(old, late, event, actor.lanes, same) else None
+            one = len(late) == 1
+            collides = (
+                (where.agents[everything] >> same != late[0] >> same)
+                if one
+                else np.ones(len(at), bool)
+            )
+        else:
+            rows, agents = old.agents_of(at)
+            late = seen[agents] < old.epoch_of(agents)
+            if where.agents is not None:
+                late &= agents >> same != where.agents[everything][rows] >> same
+            elif actor.lanes is not None and (at_once or len(actor.lanes) == 1):
+                late &= agents >> same != actor.lanes[0] >> same
+            collides = np.zeros(len(at), bool)
+            collides[rows] = late
+            if not isinstance(rows, slice):
+                collides[rows[late]] = True
+        bad = everything.copy()
+        bad[everything] = collides
+        return bad if bad.any() else None
+
+    @staticmethod
+    def _others(old: Event, late: np.ndarray, event: Event, lanes: np.ndarray, same: int) -> bool:
+        """Both accesses are by several threads to the same units: whether two different threads collide.
+
+        A collective store is its whole warp's: no lane of the warp collides with it.
+        """
+        if event.place.mnemonic == COLLECTIVE:
+            return len(np.setdiff1d(late, lanes)) > 0
+        if old.place.mnemonic == COLLECTIVE:
+            return len(np.setdiff1d(lanes, old.agents)) > 0
+        late, lanes = np.unique(late >> same), np.unique(lanes >> same)
+        return len(late) > 1 or len(lanes) > 1 or late[0] != lanes[0]
+
+    def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
+        """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
+        self.unwritten[event.number] = race_report(None, event, where.at(before == 0), "", "", {})
+
+    def finish(self) -> None:
+        """The cluster has ended."""
+        for finding in self.unwritten.values():
+            self.launch.findings.add(finding)
+        self.unwritten.clear()
+
+    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
+        explained = [old.number, event.number]
+        while explained and self.unwritten:
+            number = explained.pop()
+            self.unwritten.pop(number, None)
+            explained += self.superseded.pop(number, ())
+        finding = race_report(old, event, where, code, rule, self.stale_waits)
+        self.launch.findings.add(finding, rule)

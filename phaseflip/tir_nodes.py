@@ -1,0 +1,249 @@
+"""Parts of TIR for edits: questions about expressions, and new nodes from old ones that keep the old one's span."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tvm import DataType, tirx
+from tvm.ir import Call, Range
+from tvm.tirx.stmt_functor import post_order_visit, substitute
+
+from .tir import LINE_MARK, unmark_lines
+
+if TYPE_CHECKING:
+    from .tir_edit import Statement
+
+
+def memory(buffer: Any) -> str:
+    """ "global", "shared", "tmem" or "local"."""
+    scope = str(buffer.scope())
+    return "shared" if scope.startswith("shared") else scope or "global"
+
+
+def occurs(variable: Any, node: Any) -> bool:
+    """Whether a variable or buffer occurs anywhere in a statement or expression."""
+    found: list[Any] = []
+
+    def visit(n: Any) -> None:
+        uses = [n, getattr(n, "buffer", None)]
+        if isinstance(n, tirx.TilePrimitiveCall):
+            uses += [getattr(a, "buffer", None) for a in n.args]
+        found.extend(u for u in uses if u is not None and u.same_as(variable))
+
+    post_order_visit(node, visit)
+    return bool(found)
+
+
+def calls(node: Any, name: str) -> bool:
+    """Whether an expression calls the intrinsic of that name ("ptx.elect_sync")."""
+    found = []
+    post_order_visit(
+        node,
+        lambda n: found.append(n) if isinstance(n, Call) and n.op.name == f"tirx.{name}" else None,
+    )
+    return bool(found)
+
+
+def integer(e: Any) -> int | None:
+    """The value of a constant, also of a Python one; None for another expression."""
+    if isinstance(e, bool | int):
+        return int(e)
+    return int(e.value) if isinstance(e, tirx.IntImm) else None
+
+
+def with_argument(s: Statement, i: int, value: Any) -> Any:
+    """The node of a call with its i-th argument replaced (an int takes the dtype of the old one)."""
+    call = s.node.value
+    args = list(call.args)
+    args[i] = tirx.IntImm(args[i].ty.dtype, value) if isinstance(value, int) else value
+    return tirx.Evaluate(rebuilt_call(call, args), s.node.span)
+
+
+def with_operand(s: Statement, i: int, value: Any) -> Any:
+    """The node of a tile primitive with its i-th argument replaced."""
+    args = list(s.node.args)
+    args[i] = value
+    return s.node.replace(args=args)
+
+
+def with_scope(s: Statement, scope: str) -> Any:
+    """The node of a tile primitive run by the threads of another scope ("warp", "warpgroup", "cta")."""
+    return s.node.replace(scope=tirx.exec_scope.ExecScope(scope))
+
+
+def with_condition(s: Statement, condition: Any) -> Any:
+    """The node of an `if` under another condition."""
+    node = s.node
+    return tirx.IfThenElse(condition, node.then_case, node.else_case, node.span)
+
+
+def with_value(s: Statement, value: Any) -> Any:
+    """The node of a store of another value."""
+    return tirx.BufferStore(s.node.buffer, value, s.node.indices, s.node.predicate, s.node.span)
+
+
+def with_range(s: Statement, start: Any, extent: Any) -> Any:
+    """The node of a loop over another range."""
+    n = s.node
+    return tirx.For(
+        n.loop_var, start, extent, n.kind, n.body, n.thread_binding, n.annotations, n.step, n.span
+    )  # fmt: skip
+
+
+def with_name(s: Statement, name: str, args: Iterable[Any] = ()) -> Any:
+    """A call of another intrinsic in the place of a call."""
+    return tirx.Evaluate(Call(f"tirx.{name}", list(args), ret_ty=s.node.value.ty), s.node.span)
+
+
+def guarded(s: Statement, condition: Any, node: Any = None) -> Any:
+    """`if condition:` around the statement (or around another node), on its line."""
+    return tirx.IfThenElse(condition, s.node if node is None else node, None, s.node.span)
+
+
+def exchanged(node: Any, variables: Mapping[Any, Any]) -> Any:
+    """The node with variables (or buffers) replaced; it keeps its spans."""
+    return substitute(node, dict(variables))
+
+
+def rebuilt_call(call: Any, args: Sequence[Any]) -> Any:
+    """The same call with other arguments."""
+    return Call(call.op, list(args), attrs=call.attrs, span=call.span, ret_ty=call.ty)
+
+
+def negated(condition: Any) -> Any:
+    """Not the condition."""
+    for kind, opposite in ((tirx.EQ, tirx.NE), (tirx.NE, tirx.EQ)):
+        if isinstance(condition, kind):
+            return opposite(condition.a, condition.b)
+    dtype = str(condition.ty.dtype)
+    return tirx.Not(condition if dtype == "bool" else tirx.NE(condition, tirx.IntImm(dtype, 0)))
+
+
+def equal(variable: Any, value: int) -> Any:
+    """variable == value"""
+    return tirx.EQ(variable, tirx.IntImm(variable.ty.dtype, value))
+
+
+def truth(value: bool) -> Any:
+    """A constant condition."""
+    return tirx.IntImm("bool", int(value))
+
+
+def chosen(cases: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
+    """The first value whose condition holds, else `otherwise`."""
+    result = otherwise
+    for condition, value in reversed(cases):
+        result = tirx.Select(condition, value, result)
+    return result
+
+
+def number(like: Any, value: int) -> Any:
+    """A constant of the dtype of the expression `like`."""
+    return tirx.IntImm(like.ty.dtype, value)
+
+
+def moved_element(address: Any, step: int) -> Any:
+    """address_of(buffer[i]) -> address_of(buffer[i + step]); None for another expression."""
+    if not (isinstance(address, Call) and address.op.name == "tirx.address_of"):
+        return None
+    load = address.args[0]
+    index = integer(load.indices[-1])
+    if index is None or index + step < 0:
+        return None
+    indices = [*list(load.indices)[:-1], number(load.indices[-1], index + step)]
+    return rebuilt_call(address, [tirx.BufferLoad(load.buffer, indices)])
+
+
+def region_at(region: Any, axis: int, start: Any) -> Any:
+    """A buffer region that begins elsewhere along one axis."""
+    ranges = [
+        Range.from_min_extent(start, r.extent) if i == axis else r
+        for i, r in enumerate(region.region)
+    ]
+    return tirx.BufferRegion(region.buffer, ranges)
+
+
+def region_of(region: Any, buffer: Any) -> Any:
+    """The same ranges of another buffer."""
+    return tirx.BufferRegion(buffer, list(region.region))
+
+
+def redeclared(
+    declaration: Any, *, elem_offset: int | None = None, layout: Any = None, name: str = ""
+) -> Any:
+    """A DeclBuffer of the same memory under a new buffer variable, at another offset (elements) or layout."""
+    old = declaration.buffer
+    new = tirx.decl_buffer(
+        old.shape,
+        old.dtype,
+        name or str(old.name),
+        elem_offset=old.elem_offset if elem_offset is None else elem_offset,
+        scope=old.scope(),
+        data_alignment=old.data_alignment,
+        layout=old.layout if layout is None else layout,
+    )
+    return tirx.DeclBuffer(new, declaration.span, data=declaration.data)
+
+
+def marked(node: Any, s: Statement) -> Any:
+    """A new tile primitive with the line of `s`: TVM's constructor takes no span."""
+    if type(node).__name__ != "TilePrimitiveCall" and not isinstance(node, tirx.TilePrimitiveCall):
+        return node
+    if node.span is not None:
+        return node
+    return tirx.AttrStmt(tirx.StringImm(s.file), LINE_MARK, tirx.IntImm("int32", s.line), node)
+
+
+def script(func: Any) -> str:
+    """The PrimFunc in TVMScript, without line marks."""
+    return str(unmark_lines(func).script())
+
+
+def statement_text(node: Any) -> str:
+    """The first line that executes something of a statement printed as TVMScript."""
+    lines = str(node.script()).splitlines()
+    kept = [line for line in lines if line and not _IS_HEADER(line)]
+    return kept[0].strip() if kept else ""
+
+
+_IS_HEADER = re.compile(r"# |\w+ = T\.(Buffer\(|u?int\d+\(|float\d+\()|metadata").match
+"""Lines by which TVM declares the free variables of a printed statement."""
+
+
+def elements(buffer: Any) -> int:
+    """Number of elements of a buffer of constant shape."""
+    count = 1
+    for extent in buffer.shape:
+        count *= int(extent)
+    return count
+
+
+def element_bytes(buffer: Any) -> int:
+    """Size of one element."""
+    return DataType(str(buffer.dtype)).bits // 8
+
+
+def swizzled_layout(buffer: Any, swizzle_bytes: int) -> Any:
+    """The shared-memory layout of an MMA operand of the buffer's shape and dtype, with another swizzle."""
+    from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
+
+    mode = SwizzleMode[f"SWIZZLE_{swizzle_bytes}B_ATOM"]
+    shape = [int(extent) for extent in buffer.shape]
+    return mma_shared_layout(DataType(str(buffer.dtype)), mode, shape)
+
+
+def flipped(parity: Any) -> Any:
+    """The other parity."""
+    return tirx.bitwise_xor(parity, number(parity, 1))
+
+
+def text(value: str) -> Any:
+    """A constant string."""
+    return tirx.StringImm(value)
+
+
+def int32(value: int) -> Any:
+    """A constant."""
+    return tirx.IntImm("int32", value)

@@ -1,0 +1,152 @@
+"""Every fault of the catalogue, in every kernel it is listed for, at up to three shapes: found, named, at the right lines.
+
+The shapes are the smallest that can show the fault, one tile, and several tiles with several K chunks. What each oracle
+says on its own is recorded in baselines/fault_detection.json: the difference of two versions of that file is what a
+change of the simulator or of the oracles does to their power. To write it anew:
+
+    python -m regression.test_fault_detection
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phaseflip.faults import Fault, catalogue, find_fault, is_title, matching, shapes_for
+from phaseflip.finding import errors
+from phaseflip.kernel import find_kernel, list_kernels
+from phaseflip.mutant import make_mutant, oracles_alone
+from phaseflip.verify import Verdict, verify
+
+BASELINE = Path(__file__).parent / "baselines" / "fault_detection.json"
+MOST_SECONDS = 5.0
+Shape = tuple[int, int, int]
+Case = tuple[str, str, int, Shape]
+
+
+def all_cases() -> list[Case]:
+    """(kernel, fault, site, shape) of the whole catalogue."""
+    found = []
+    for kernel in list_kernels():
+        for fault in catalogue():
+            if kernel.name in fault.kernels:
+                for shape in shapes_for(fault, kernel):
+                    sites = fault.sites(kernel.build(*shape))
+                    assert sites, f"{fault.name} has no site in {kernel.name}"
+                    found += [(kernel.name, fault.name, site.index, shape) for site in sites]
+    return found
+
+
+def name(case: Case) -> str:
+    """hgemm_v2 missing-commit@0 128x128x64"""
+    kernel, fault, site, shape = case
+    return f"{kernel} {fault}@{site} {'x'.join(map(str, shape))}"
+
+
+def run(case: Case) -> tuple[Fault, Any, Verdict]:
+    """The mutant on integer inputs, to which every oracle applies."""
+    kernel, fault, site, shape = case
+    mutant = make_mutant(kernel, fault, site, shape)
+    return (
+        mutant.fault,
+        mutant,
+        verify(mutant.kernel, *shape, seed=1, inputs="integers", gate="all"),
+    )
+
+
+def recorded(verdict: Verdict) -> dict[str, Any]:
+    """What the baseline holds: titles of the errors, and what each oracle says alone."""
+    found = errors(verdict.findings)
+    return {
+        "found": sorted({f.title for f in found}),
+        "oracles": oracles_alone(found, verdict.oracles),
+    }
+
+
+CASES = all_cases()
+PARAMETERS = [
+    pytest.param(case, id=name(case), marks=pytest.mark.xdist_group(case[0])) for case in CASES
+]
+
+
+@pytest.mark.parametrize("case", PARAMETERS)
+def test_fault_is_reported_as_the_catalogue_says(case: Case, record_property: Any) -> None:
+    started = time.process_time()
+    fault, mutant, verdict = run(case)
+    seconds = time.process_time() - started
+    failed = [r.name for r in verdict.oracles if r.passed is False]
+    found = errors(verdict.findings)
+    titles = matching(fault, found, failed)
+    assert titles, f"expected {fault.expected}, found {[f.title for f in found]}\n{verdict.message}"
+    kernel, _, _, shape = case
+    lines = fault.lines(find_kernel(kernel).build(*shape), mutant.site)
+    for title in titles:
+        named = [f for f in found if is_title(f.title, title)]
+        if named and not any(f.code in ("wrong-result", "unwritten-output") for f in named):
+            assert any(f.line in lines and f.file == mutant.site.file for f in named), (
+                f"{title} is reported at lines {sorted({f.line for f in named})}, not at {sorted(lines)}"
+            )
+    assert seconds < MOST_SECONDS
+    for oracle, word in recorded(verdict)["oracles"].items():
+        record_property(oracle, word)
+    assert recorded(verdict) == baseline()[name(case)]
+
+
+def smallest(case: Case) -> bool:
+    """Whether the case has the smallest shape that shows the fault."""
+    kernel, fault, _, shape = case
+    return shape == shapes_for(find_fault(fault), find_kernel(kernel))[0]
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "random:1"])  # in-order: above
+@pytest.mark.parametrize(
+    "case",
+    [
+        p
+        for p, case in zip(PARAMETERS, CASES, strict=True)
+        if case[0] == "hgemm_v2" and smallest(case)
+    ],
+)
+def test_fault_is_reported_under_every_schedule(case: Case, schedule: str) -> None:
+    kernel, fault, site, shape = case
+    mutant = make_mutant(kernel, fault, site, shape)
+    verdict = verify(
+        mutant.kernel, *shape, seed=1, inputs="integers", gate="all", schedule=schedule
+    )
+    failed = [r.name for r in verdict.oracles if r.passed is False]
+    assert matching(mutant.fault, errors(verdict.findings), failed), verdict.message
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape"),
+    sorted({(kernel, shape) for kernel, _, _, shape in CASES}),
+    ids=lambda value: value if isinstance(value, str) else "x".join(map(str, value)),
+)
+def test_the_kernels_themselves_are_silent(kernel: str, shape: Shape) -> None:
+    verdict = verify(find_kernel(kernel), *shape, seed=1, inputs="integers", gate="all")
+    assert verdict.passed, verdict.message
+    assert verdict.findings == []
+
+
+def test_nothing_recorded_is_left_over() -> None:
+    assert sorted(baseline()) == sorted(map(name, CASES))
+
+
+def baseline() -> dict[str, Any]:
+    """The recorded results by the name of the case."""
+    found: dict[str, Any] = json.loads(BASELINE.read_text())
+    return found
+
+
+def write_baseline() -> None:
+    """Run every case and record it."""
+    lines = [f"{json.dumps(name(c))}: {json.dumps(recorded(run(c)[2]))}" for c in sorted(CASES)]
+    BASELINE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    write_baseline()

@@ -1,0 +1,116 @@
+"""The generic operators: every mutant is another kernel, sites do not depend on the shape, and what is known of a few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phaseflip import BadInput, lower, tir_nodes
+from phaseflip.faults import Fault, find_fault, mutations
+from phaseflip.finding import errors
+from phaseflip.kernel import find_kernel
+from phaseflip.verify import verify
+
+OPERATORS = mutations()
+SHAPES = {"hgemm_v1": (128, 128, 64), "hgemm_v2": (128, 128, 192), "hgemm_v3": (256, 384, 192)}
+FEWEST_MUTANTS = 150
+SYNCHRONISING_OF_V2 = 15
+
+
+def build(name: str) -> Any:
+    return find_kernel(name).build(*SHAPES[name])
+
+
+def test_every_mutant_is_distinct_and_differs_from_the_original() -> None:
+    count = 0
+    for name in SHAPES:
+        function = build(name)
+        seen = {tir_nodes.script(function): "the original"}
+        for operator in OPERATORS:
+            for site in operator.sites(function):
+                text = tir_nodes.script(operator.apply(function, site))
+                assert text not in seen, f"{operator.name}@{site.index} in {name} is {seen[text]}"
+                seen[text] = f"{operator.name}@{site.index}"
+        count += len(seen) - 1
+    assert count >= FEWEST_MUTANTS
+
+
+@pytest.mark.parametrize("f", OPERATORS, ids=[f.name for f in OPERATORS])
+def test_sites_are_the_same_at_every_shape(f: Fault) -> None:
+    kernel = find_kernel("hgemm_v3")
+    small, large = kernel.build(128, 128, 128), kernel.build(256, 384, 192)
+    assert [(s.index, s.line) for s in f.sites(small)] == [
+        (s.index, s.line) for s in f.sites(large)
+    ]
+
+
+def test_every_synchronising_instruction_can_be_dropped() -> None:
+    sites = find_fault("drop-synchronisation").sites(build("hgemm_v2"))
+    assert len(sites) == SYNCHRONISING_OF_V2
+    kernel_text = tir_nodes.script(build("hgemm_v2"))
+    for word in ("T.cuda.cta_sync", "T.ptx.fence", "T.ptx.mbarrier", "T.ptx.tcgen05"):
+        assert kernel_text.count(word) == sum(s.text.startswith(word) for s in sites)
+
+
+@pytest.mark.parametrize(
+    ("operator", "site", "titles"),
+    [
+        ("drop-state-update", 0, {"uninitialised-read register"}),
+        ("narrow-fence", 1, {"missing-proxy-fence shared raw"}),
+        ("narrow-collective", 3, {"race shared raw"}),
+        ("drop-guard", 4, {"tmem-double-free tmem"}),
+    ],
+)
+def test_what_is_reported(operator: str, site: int, titles: set[str]) -> None:
+    f = find_fault(operator)
+    function = find_kernel("hgemm_v1").build(*SHAPES["hgemm_v1"])
+    mutant = f.apply(function, f.sites(function)[site])
+    verdict = verify(_as_kernel(mutant), *SHAPES["hgemm_v1"], inputs="integers")
+    assert {x.title for x in errors(verdict.run.findings)} == titles
+
+
+@pytest.mark.parametrize("operator", ["narrow-collective", "narrow-tile-scope"])
+def test_one_warpgroup_is_the_whole_cta(operator: str) -> None:
+    """Narrowing to a warpgroup changes nothing where the CTA has one: an equivalent mutant."""
+    f = find_fault(operator)
+    function = find_kernel("hgemm_v1").build(*SHAPES["hgemm_v1"])
+    mutant = f.apply(function, f.sites(function)[0])
+    verdict = verify(_as_kernel(mutant), *SHAPES["hgemm_v1"], inputs="integers", gate="all")
+    assert verdict.passed, verdict.message
+
+
+def test_what_tvm_refuses_is_bad_input() -> None:
+    """An invalid mutant: a TMEM load is made by four warps."""
+    f = find_fault("narrow-tile-scope")
+    function = build("hgemm_v2")
+    load = next(s for s in f.sites(function) if "copy_async" in s.text)
+    with pytest.raises(BadInput, match="cannot lower the kernel"):
+        lower(f.apply(function, load))
+
+
+def _as_kernel(mutant: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(find_kernel("hgemm_v1"), factory=lambda M, N, K: mutant)
+
+
+def test_the_survivors_document_names_sites_that_exist() -> None:
+    """Its cells are "site: line"; the count of its rows is the count that its text gives."""
+    text = (Path(__file__).parent.parent / "docs" / "survivors.md").read_text()
+    total = 0
+    for row in text.split("## Invalid")[0].splitlines():
+        cells = [cell.strip() for cell in row.split("|")][1:-1]
+        if len(cells) != 6 or cells[0] in ("operator", "---"):
+            continue
+        for kernel, cell in zip(SHAPES, cells[2:5], strict=True):
+            if cell:
+                number, line = map(int, cell.split(":"))
+                site = find_fault(cells[0]).sites(build(kernel))[number]
+                source = Path(site.file).read_text().splitlines()[line - 1].strip()
+                assert site.line == line and source.startswith(cells[1].strip("`")), row
+                total += 1
+    assert f"the {total} below survive" in text
+    mutants = sum(len(f.sites(build(kernel))) for f in OPERATORS for kernel in SHAPES)
+    assert f"{mutants} distinct mutants" in text

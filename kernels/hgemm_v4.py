@@ -141,5 +141,6 @@ KERNEL = Kernel(
     factory=hgemm_v4,
     shape_rule=ShapeRule(m_max=INDEX_SAFE_MAX, n_max=INDEX_SAFE_MAX, k_max=INDEX_SAFE_MAX),
     reference=reference,
+    quick=False,
     summary="v3 with TMA loads and TMA stores",
 )

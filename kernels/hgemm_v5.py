@@ -147,5 +147,6 @@ KERNEL = Kernel(
     factory=hgemm_v5,
     shape_rule=ShapeRule(m_max=INDEX_SAFE_MAX, n_max=INDEX_SAFE_MAX, k_max=INDEX_SAFE_MAX),
     reference=reference,
+    quick=False,
     summary="v4 with a ring of two shared-memory stages and prefetch",
 )

@@ -172,5 +172,6 @@ KERNEL = Kernel(
     factory=hgemm_v6,
     shape_rule=ShapeRule(m_max=INDEX_SAFE_MAX, n_max=INDEX_SAFE_MAX, k_max=INDEX_SAFE_MAX),
     reference=reference,
+    quick=False,
     summary="v5 with persistent CTAs and a tile scheduler",
 )

@@ -182,5 +182,6 @@ KERNEL = Kernel(
     factory=hgemm_v7,
     shape_rule=ShapeRule(m_max=INDEX_SAFE_MAX, n_max=INDEX_SAFE_MAX, k_max=INDEX_SAFE_MAX),
     reference=reference,
+    quick=False,
     summary="v6 with warp specialisation: TMA producer, MMA issuer, writeback warpgroup",
 )

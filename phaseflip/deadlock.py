@@ -89,7 +89,7 @@ def _blocked(cluster: Cluster, g: Group) -> dict[str, Any]:
             "expected": b.expected,
             "bytes_missing": b.tx,
         }
-        entry["suppliers"] = _suppliers(cluster, b.name)
+        entry["suppliers"] = _suppliers(cluster, b.name.partition("[")[0])
     return entry
 
 

@@ -152,7 +152,8 @@ class Kernel:
     """One kernel: `factory(M, N, K)` returns the PrimFunc (A[M, K], B[N, K], D[M, N]).
 
     `needs` is the CUDA compute capability. `dtype` None means "whatever the PrimFunc says" and
-    `shape_rule` None "any positive integers"; both occur only for kernels found by path.
+    `shape_rule` None "any positive integers"; both occur only for kernels found by path. `quick`: tests with an
+    argument `kernel` run it by default; others need --kernel or the Hypothesis profile deep.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Kernel:
     summary: str = ""
     needs: tuple[int, int] = (10, 0)
     dtype: str | None = "float16"
+    quick: bool = True
 
     def check_shape(self, M: Any, N: Any, K: Any) -> tuple[int, int, int]:
         """Return the shape as Python ints; BadInput if it breaks this kernel's rule."""

@@ -43,7 +43,14 @@ class Program:
     shared_names: list[tuple[int, str]] = field(default_factory=list)
     arrivals: list[tuple[int, str]] = field(default_factory=list)
 
-    def shared_name(self, offset: int) -> str:
-        """The buffer at a byte offset of the CTA's shared window, as far as the kernel's addresses tell."""
+    def shared_view(self, offset: int) -> tuple[str, int]:
+        """(name, first byte) of the buffer at a byte offset of the CTA's shared window, as far as addresses tell."""
         at = bisect.bisect_right(self.shared_names, (offset, chr(0x10FFFF))) - 1
-        return self.shared_names[at][1] if at >= 0 else f"shared memory at byte {offset}"
+        if at < 0:
+            return f"shared memory at byte {offset}", offset
+        start, name = self.shared_names[at]
+        return name, start
+
+    def shared_name(self, offset: int) -> str:
+        """The buffer at a byte offset of the CTA's shared window."""
+        return self.shared_view(offset)[0]

@@ -131,6 +131,10 @@ def _chosen_device(config: pytest.Config) -> Device:
     return config.stash[_device_key]
 
 
+def _deep(config: pytest.Config) -> bool:
+    return bool(config.getoption("--hypothesis-profile", default=None) == "deep")
+
+
 def _wants(metafunc: pytest.Metafunc, argument: str) -> bool:
     """Whether the test takes ``argument`` and does not get it from a mark or fixture of its own."""
     if argument not in metafunc.fixturenames or argument in metafunc._arg2fixturedefs:
@@ -145,6 +149,8 @@ def _wants(metafunc: pytest.Metafunc, argument: str) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if _wants(metafunc, "kernel"):
         kernels = _chosen_kernels(metafunc.config)
+        if not metafunc.config.getoption("--kernel") and not _deep(metafunc.config):
+            kernels = [k for k in kernels if k.quick]
         one_worker = pytest.mark.xdist_group
         metafunc.parametrize(
             "kernel",

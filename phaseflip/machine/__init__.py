@@ -3,11 +3,20 @@
 Importing this package registers every instruction.
 """
 
-from . import barriers, mbarrier, memory, tensor_core, tensor_memory, tensor_transfers, tma, warp
+from . import (
+    barriers,
+    mbarrier_instructions,
+    memory,
+    tensor_core,
+    tensor_memory,
+    tensor_transfers,
+    tma,
+    warp,
+)
 
 __all__ = [
     "barriers",
-    "mbarrier",
+    "mbarrier_instructions",
     "memory",
     "tensor_core",
     "tensor_memory",

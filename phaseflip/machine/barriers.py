@@ -5,7 +5,7 @@ Source: PTX ISA 9.1, bar / barrier.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import KernelFault
 from ..finding import Finding
@@ -40,7 +40,7 @@ class Round:
 class NamedBarrier:
     """One of the 16 barriers of a CTA: threads that have arrived in this round, and from where."""
 
-    __slots__ = ("number", "cta", "count", "arrived", "round", "places")
+    __slots__ = ("number", "cta", "count", "arrived", "round", "places", "positions", "previous")
 
     def __init__(self, number: int, cta: CTA) -> None:
         self.number, self.cta = number, cta
@@ -48,6 +48,16 @@ class NamedBarrier:
         self.arrived = 0
         self.round = Round()
         self.places: list[Place] = []
+        self.positions: set[Any] = set()
+        self.previous: set[Any] = set()
+        """Positions in the program from which this round, and the one before, has been entered."""
+
+    def too_many(self, position: Any, threads: int, count: int) -> bool:
+        """Whether more threads come to a barrier at one position of the program than complete it.
+
+        They come together, or the last of them when the others have completed the round already.
+        """
+        return self.arrived + threads > count or position in self.previous
 
     def arrive(self, place: Place, threads: int, count: int | None) -> None:
         """`threads` threads arrive; `count` is the number expected, None for all that have not exited."""
@@ -71,6 +81,7 @@ class NamedBarrier:
         """Complete the round when everybody is there (also called when a thread exits)."""
         if self.arrived and self.arrived >= self.expected():
             self.arrived, self.places = 0, []
+            self.previous, self.positions = self.positions, set()
             self.round.complete = True
             self.round = Round()
 
@@ -142,7 +153,18 @@ def _arrive(g: Group, place: Place, barrier: int, count: int | None) -> tuple[Na
             "barrier-mismatch", f"bar.sync {barrier}: a CTA has barriers 0 to {BARRIERS - 1}"
         )
     found = g.cta.barriers[barrier]
-    arrived_in = found.round
+    arrived_in, position = found.round, g.position(place)
+    if count is not None and found.too_many(position, g.n, count):
+        g.cta.report(
+            Finding(
+                "barrier-mismatch",
+                f"{count} threads complete a round of it, but more of them come to this instruction",
+                place=place,
+                what=f"{g} enters barrier {barrier} with count {count}",
+                fix="make the count the number of threads that execute it, or give each group an id of its own",
+            )
+        )
+    found.positions.add(position)
     if g.cta.detector is not None:
         arrived_in.clocks.append(g.cta.detector.release(g))
     found.arrive(place, g.n, count)

@@ -96,6 +96,12 @@ class CTA:
         """Plain words for a shared address: the buffer there, if the program knows it."""
         return self.program.shared_name(address - self.shared_base)
 
+    def barrier_name(self, address: int) -> str:
+        """The name of an mbarrier: "mma_bar", and for a later one of an array "mma_bar[1]"."""
+        offset = address - self.shared_base
+        name, start = self.program.shared_view(offset)
+        return name if offset == start else f"{name}[{(offset - start) // 8}]"
+
     def report(self, finding: Finding) -> None:
         """Record a finding."""
         self.cluster.findings.add(finding)

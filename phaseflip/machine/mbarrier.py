@@ -14,12 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..control_flow import EXIT
-from ..errors import KernelFault
-from ..instructions import instruction
 from ..vector_clock import Clock, join, united
 from . import mbarrier_findings as findings
-from .divergence import Parted, split
 from .mbarrier_findings import Repeated
 from .warp import Agents
 
@@ -225,7 +221,7 @@ class MbarrierWait:
         """Acquire what was released up to the end of the phase."""
         if self.barrier.phase > self.phase + 1:
             group.cta.report(findings.lapped_wait(self.barrier, self.place, str(group), self.phase))
-        _consume(group, self.barrier, self.phase, self.place)
+        consume(group, self.barrier, self.phase, self.place)
 
     def describe(self) -> str:
         """What is waited for, and the state of the barrier."""
@@ -255,7 +251,8 @@ class LanesWait:
         return "; ".join(wait.describe() for _, wait in self.parts if wait is not None)
 
 
-def _consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
+def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
+    """The threads have waited for a phase: they acquire what was released up to its end."""
     threads, detector = g.lanes + g.cta.first_component, g.cta.detector
     again = int(barrier.consumed[threads[0]]) == phase
     barrier.consumed[threads] = phase
@@ -279,154 +276,5 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier | None:
         if detector is None or found.init is None or detector.knows(g, *found.init[1:]):
             return found
     init = None if found is None or found.init is None else found.init[0]
-    g.cta.report(findings.not_initialised(place, str(g), g.cta.shared_name(address), init))
+    g.cta.report(findings.not_initialised(place, str(g), g.cta.barrier_name(address), init))
     return found
-
-
-@instruction("mbarrier.init", uniform=("mbar", "count"))
-def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
-    """mbarrier.init.shared.b64 [addr], count: a new object in phase 0 that expects `count` (1 to 2^20-1) arrivals."""
-    if not 1 <= count <= MAX_COUNT:
-        raise KernelFault(
-            "resource-limit", f"mbarrier.init with count {count}, which must be 1 to {MAX_COUNT}"
-        )
-    memory = g.cta.shared
-    memory.items(mbar - memory.base, 8)
-    barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
-    known = barriers.get(mbar)
-    if known is not None or g.n > 1:
-        other = place if known is None or known.init is None else known.init[0]
-        name = g.cta.shared_name(mbar)
-        g.cta.report(findings.reinitialised(place, other, str(g), g.n, name))
-        if known is not None:
-            return
-    init = None
-    if detector is not None:
-        thread = int(g.lanes[0]) + g.cta.first_component
-        init = (place, thread, int(detector.epochs[thread]))
-        one = g.view(np.arange(g.n) == 0)
-        one.r = g.r
-        detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
-        detector.tick(g)
-    barriers[mbar] = Mbarrier(g.cta.shared_name(mbar), g.cta, count, init)
-
-
-@instruction("mbarrier.arrive", uniform=("mbar", "count"))
-def mbarrier_arrive(g: Group, place: Place, mbar: int, count: int = 1) -> None:
-    """mbarrier.arrive.release.cta.shared::cta.b64 _, [addr], count: every lane arrives `count` times and releases."""
-    barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, count, 0)
-
-
-@instruction("mbarrier.arrive.expect_tx", uniform=("mbar", "tx_count"))
-def mbarrier_arrive_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
-    """mbarrier.arrive.expect_tx.release.cta.b64 _, [addr], txCount: expect txCount more bytes, then arrive, each lane."""
-    barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, 1, tx_count)
-
-
-def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int) -> None:
-    detector = g.cta.detector
-    before = g.view(np.ones(g.n, bool)) if detector is not None else g
-    clock = None if detector is None else detector.release(g)
-    barrier.announce(count * g.n, clock)
-
-    def knows(other: Clock) -> bool:
-        return detector is None or detector.knows_clock(before, other)
-
-    if tx_count:
-        barrier.expect_tx(tx_count * g.n)
-    threads = tuple((g.lanes + g.cta.first_component).tolist())
-    barrier.arrive(place, str(g), count * g.n, clock, knows, threads)
-
-
-def intended_phase(g: Group, barrier: Mbarrier) -> int:
-    """The phase that an operation issued now is meant for: the one after the last that its issuer knows to be over."""
-    detector = g.cta.detector
-    if detector is None:
-        return barrier.phase
-    for phase in range(barrier.phase - 1, max(barrier.phase - 5, -1), -1):
-        clock = barrier.ends.get(phase)
-        if clock is None or detector.knows_clock(g, clock):
-            return phase + 1
-    return max(barrier.phase - 4, 0)
-
-
-@instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
-def mbarrier_try_wait_parity(
-    g: Group, place: Place, mbar: int, parity: int
-) -> MbarrierWait | LanesWait | Parted | None:
-    """mbarrier.try_wait.parity p, [addr], phaseParity, looped until true: waits until that phase has completed.
-
-    `parity` names the current phase or the immediately preceding one; a barrier in phase 0 has a complete phase of
-    parity 1 before it. Which of the two it is for these threads follows from what they know to have completed, not from
-    how far the barrier has come under this schedule: where hardware may pass at once, the simulator does.
-    """
-    g.cta.bytes["waits"] += g.warps
-    barrier, parity = barrier_at(g, place, mbar), parity & 1
-    if barrier is None:
-        return None
-    consumed = barrier.consumed[g.lanes + g.cta.first_component]
-    if (consumed == consumed[0]).all():
-        wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity)
-    elif g.warps > 1:
-        g.cta.counts[place.order] -= g.warps  # the warps execute it again, each by itself
-        g.cta.bytes["waits"] -= g.warps
-        return split(g, g.lanes >> 5, g.pc, EXIT)
-    else:
-        parts = [g.view(consumed == phase) for phase in np.unique(consumed)]
-        wait = LanesWait([(part, _wait(part, place, barrier, parity)) for part in parts])
-    if wait is None or not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
-
-
-def _wait(g: Group, place: Place, barrier: Mbarrier, parity: int) -> MbarrierWait | None:
-    """The wait of threads that have consumed the same phases; None if hardware may pass at once."""
-    consumed = int(barrier.consumed[g.lanes[0] + g.cta.first_component])
-    known = _known_phase(g, barrier, consumed)
-    if known + 1 & 1 != parity:
-        # Hardware passes at once if no later phase has completed, and these threads know of none.
-        if known >= 0 and known == consumed:
-            _note_repeated(g, place, barrier, known)
-        _consume(g, barrier, known, place)
-        return None
-    return MbarrierWait(barrier, known + 1, place)
-
-
-def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
-    """The last phase that the threads know to have completed: waited for, or told by other synchronisation.
-
-    Without race checks what others told is not known; then a thread that never waited takes the barrier as it is.
-    """
-    detector = g.cta.detector
-    if detector is None:
-        return barrier.phase - 1 if consumed == NEVER else consumed
-    known = max(consumed, -1)
-    while (clock := barrier.completed.get(known + 1)) is not None and detector.knows_clock(
-        g, clock
-    ):
-        known += 1
-    return known
-
-
-def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> None:
-    """A wait for a consumed phase: stale if the next phase is under way, else perhaps once arrivals for it come."""
-    detector = g.cta.detector
-    if barrier.started > (phase + 1) * barrier.expected:
-        g.cta.report(findings.stale_wait(barrier, place, str(g), phase))
-    elif detector is not None:
-        threads = g.lanes + g.cta.first_component
-        epochs = detector.epochs[threads]
-        barrier.repeated.append(Repeated(place, str(g), phase, threads, epochs))
-    if detector is not None:
-        for lane in g.lanes.tolist():
-            detector.stale_waits[lane + g.cta.first_component] = (place, phase)
-
-
-@instruction("fence.mbarrier_init")
-def fence_mbarrier_init(g: Group, place: Place) -> None:
-    """fence.mbarrier_init.release.cluster: makes earlier inits of this thread visible in the cluster; no value changes."""

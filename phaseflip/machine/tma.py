@@ -15,7 +15,8 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..instructions import instruction
-from .mbarrier import Mbarrier, barrier_at, intended_phase
+from .mbarrier import Mbarrier, barrier_at
+from .mbarrier_instructions import intended_phase
 from .memory import RAW, Memory
 from .tensor_core import thread_name
 from .tensor_map import TensorMap

@@ -16,6 +16,7 @@ ROWS = TileLayout(S[(M, 64) : (1 @ TLane, 1 @ TCol)])
 
 def product(
     writer_fence=True,
+    every_writer=True,
     issuer_fence=False,
     load_sync=True,
     elect=True,
@@ -54,7 +55,11 @@ def product(
         )
         Tx.cta.copy(s[:, :], A[:, :])  # copy
         if writer_fence:
-            T.ptx.fence.proxy_async("shared::cta")
+            if every_writer:
+                T.ptx.fence.proxy_async("shared::cta")
+            else:
+                if warp == 0:
+                    T.ptx.fence.proxy_async("shared::cta")
         if load_sync:
             T.cuda.cta_sync()
         if warp == 0:
@@ -104,6 +109,9 @@ UNORDERED = ("race tmem raw @ld <mma", "tmem-freed-in-use tmem @dealloc <mma")
 test_mma_operand_read_requires_proxy_fence_of_the_writers = requires(
     product, "writer_fence", "missing-proxy-fence shared raw @mma <copy"
 )
+test_mma_operand_read_requires_proxy_fence_of_every_writer = requires(
+    product, "every_writer", "missing-proxy-fence shared raw @mma <copy"
+)
 test_mma_operand_read_requires_cta_sync = requires(
     product, "load_sync", "race shared raw @mma <copy"
 )
@@ -149,12 +157,10 @@ test_tcgen05_dealloc_requires_cta_sync_after_the_last_load = requires(
 # -- reuse ----------------------------------------------------------------------------------------------------------------
 def reuse(
     overwrite_fence=True,
-    fence_late=False,
+    fence_after_wait=True,
     wait_ld=True,
     before_fence=True,
     after_fence=True,
-    sync=True,
-    wait=True,
 ):
     """Two rounds through the same operands and the same accumulator."""
 
@@ -183,11 +189,7 @@ def reuse(
         for i in T.serial(2):
             Tx.cta.copy(s[:, :], A[:, :])  # copy
             T.ptx.fence.proxy_async("shared::cta")
-            if sync:
-                T.cuda.cta_sync()
-            else:
-                if i == 0:
-                    T.cuda.cta_sync()
+            T.cuda.cta_sync()
             if warp == 0:
                 if after_fence:
                     T.ptx.tcgen05.fence.after_thread_sync()
@@ -197,11 +199,12 @@ def reuse(
                         cta_group=1,
                     )  # fmt: skip
                     T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1)
-            if wait:
-                T.ptx.mbarrier.try_wait(bar.ptr_to([0]), i)
-                T.ptx.tcgen05.fence.after_thread_sync()
-                if overwrite_fence:
-                    T.ptx.fence.proxy_async("shared::cta")
+            if not fence_after_wait:
+                T.ptx.fence.proxy_async("shared::cta")
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), i)
+            T.ptx.tcgen05.fence.after_thread_sync()
+            if overwrite_fence and fence_after_wait:
+                T.ptx.fence.proxy_async("shared::cta")
             T.ptx.tcgen05.ld(address[0], reg[0], shape="32x32b", num=1, row=0, col=0)  # ld
             if wait_ld:
                 T.ptx.tcgen05.wait.ld()
@@ -219,6 +222,9 @@ def reuse(
 
 test_overwriting_mma_operands_requires_proxy_fence_after_the_wait = requires(
     reuse, "overwrite_fence", "~missing-proxy-fence shared war @copy <mma"
+)
+test_overwriting_mma_operands_requires_the_fence_after_the_wait_not_before = requires(
+    reuse, "fence_after_wait", "~missing-proxy-fence shared war @copy <mma"
 )
 test_mma_over_what_was_loaded_requires_wait_ld = requires(
     reuse, "wait_ld", "race tmem war @mma <ld"

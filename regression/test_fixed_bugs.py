@@ -1,0 +1,85 @@
+"""Bugs that were fixed, named by what was seen. Most are one variant of a litmus kernel, which says what is right."""
+
+from types import SimpleNamespace
+
+from phaseflip.finding import Place
+from phaseflip.machine.barriers import BarrierWait, NamedBarrier
+from phaseflip.vector_clock import Clock
+from tests.litmus import test_look_alikes as look_alikes
+from tests.litmus import test_mbarrier as mbarrier
+from tests.litmus import test_shared_memory as shared
+from tests.litmus import test_tcgen05_pairs as pairs
+from tests.litmus import test_tensor_memory as tensor_memory
+from tests.litmus.harness import SCHEDULES, gives, run
+
+# -- found under some schedules only ------------------------------------------------------------------------------------
+test_warps_that_store_to_one_place_collided_only_when_they_ran_apart = gives(
+    shared.neighbours, "race shared waw @store <store", apart=False
+)
+test_a_stale_wait_was_missed_when_it_ran_before_the_next_arrival = gives(
+    mbarrier.phases, "stale-wait @wait", "race shared raw @load <store", flip=False
+)
+test_the_arrival_too_many_was_the_one_that_happened_to_come_last = gives(
+    mbarrier.too_many, "over-arrival @second <first", count=False
+)
+test_two_phases_that_ended_while_a_waiter_slept_were_not_a_lap = gives(
+    mbarrier.lapped_once, "lapped-wait @wait", after_wait=False
+)
+test_arrivals_for_the_next_round_were_dropped_and_the_kernel_deadlocked = gives(
+    mbarrier.phases,
+    "lapped-wait @wait",
+    "over-arrival @arrive <arrive",
+    "race shared war @store <load",
+    sync=False,
+)
+
+
+def test_a_use_without_init_was_a_finding_of_its_own_where_the_init_had_been_executed():
+    for schedule in SCHEDULES:
+        found = run(mbarrier.own_init, schedule, sync=False).findings
+        assert [(f.code, f.other) for f in found] == [("barrier-not-initialised", None)]
+
+
+# -- missed -----------------------------------------------------------------------------------------------------------------
+test_a_second_reader_of_tmem_hid_the_first = gives(
+    pairs.two_readers, "race tmem war @st <ld", both=False
+)
+test_an_mma_of_another_shape_passed_as_pipelined = gives(
+    pairs.accumulators, "race tmem waw @second <first", same_shape=False
+)
+test_a_tcgen05_st_over_another_passed_without_wait_st = gives(
+    pairs.transfers, "race tmem waw @st2 <st1", between_stores=False
+)
+test_registers_of_an_unfinished_load_were_stored_unnoticed = gives(
+    pairs.stored_registers, "uninitialised-read register @st <ld", wait=False
+)
+test_data_over_a_live_mbarrier_went_unnoticed = gives(
+    mbarrier.overwritten, "barrier-reinitialised shared waw @store <init", apart=False
+)
+test_a_warp_loaded_what_only_its_first_lane_had_waited_for = gives(
+    pairs.elected_wait, "race tmem raw @ld <mma", all_lanes=False
+)
+
+# -- false alarms and crashes -------------------------------------------------------------------------------------------
+test_mmas_of_two_threads_ordered_by_tcgen05_fences_were_a_race = gives(
+    pairs.accumulators, second_thread=True
+)
+test_lanes_that_waited_apart_never_met_again = gives(look_alikes.some_lanes_wait_first)
+test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
+    tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
+)
+
+
+def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
+    """Others complete ten rounds of the barrier before it goes on from the first."""
+    told = []
+    detector = SimpleNamespace(acquire=lambda group, clock, everything: told.append(clock))
+    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64))
+    sleeper = BarrierWait(barrier, barrier.round)
+    clocks = [Clock.zero(2) for _ in range(11)]
+    for clock in clocks:
+        barrier.round.clocks.append(clock)
+        barrier.arrive(Place(), 64, 64)
+    assert sleeper.ready()
+    sleeper.finish(SimpleNamespace(cta=SimpleNamespace(detector=detector)))
+    assert told == clocks[:1]

@@ -27,9 +27,9 @@ DEFAULT_SCHEDULES = ("in-order",)
 _NO_SHRINKING = ("explicit", "reuse", "generate")
 _ALL_PHASES = (*_NO_SHRINKING, "target", "shrink")
 PROFILES: dict[str, dict[str, Any]] = {
-    "dev": {"max_examples": 25, "phases": _NO_SHRINKING},
+    "dev": {"max_examples": 12, "phases": _NO_SHRINKING},
     "ci": {
-        "max_examples": 50,
+        "max_examples": 15,
         "phases": _NO_SHRINKING,
         "derandomize": True,
         "database": None,

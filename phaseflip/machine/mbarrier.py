@@ -196,8 +196,7 @@ class Mbarrier:
     def __str__(self) -> str:
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals"
         came = self.registered - self.tx
-        nbytes = f", {came} of {self.registered} bytes" if self.registered or self.tx else ""
-        return f"{self.name} (phase {self.phase}, {arrivals}{nbytes})"
+        return f"{self.name} (phase {self.phase}, {arrivals}, {came} of {self.registered} bytes)"
 
 
 class MbarrierWait:

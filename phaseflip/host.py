@@ -6,7 +6,7 @@ in place of pointers and stops at the kernel launch. It runs once a launch and i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,6 @@ class HostPlan:
     function: ir.Function
     names: list[str]
     device: ir.Function
-    _values: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def launch(self, arrays: list[np.ndarray]) -> Launch:
         """Run the host part. Pointer arguments of the launch are the parameter names.

@@ -190,10 +190,6 @@ class TensorCore:
             self.cta.cluster.issue(("tcgen05", self.cta.rank, batch.thread), batch)
 
 
-def _per_lane(g: Group, value: Any) -> list[Any]:
-    return value.tolist() if value.__class__ is np.ndarray else [value] * g.n
-
-
 @instruction("tcgen05.mma")
 def tcgen05_mma(
     g: Group,
@@ -228,7 +224,7 @@ def tcgen05_mma(
         )
     lanes = zip(
         g.lanes.tolist(),
-        *(_per_lane(g, v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)),
+        *(g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)),
         strict=True,
     )
     for thread, d, a, b, i, accumulate in lanes:

@@ -201,7 +201,7 @@ def cp_async_bulk_tensor_g2s(
 
     One box from global to shared memory; its full size is counted on the barrier, whatever lies outside the tensor.
     """
-    lanes = [g.lanes.tolist()] + [_per_lane(g, v) for v in (dst, mbar, tensor_map, *coordinates)]
+    lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (dst, mbar, tensor_map, *coordinates)]
     for thread, to, barrier_address, map_address, *corner in zip(*lanes, strict=True):
         barrier = barrier_at(g, place, barrier_address)
         if barrier is None:
@@ -228,7 +228,7 @@ def cp_async_bulk_tensor_s2g(
 
     What lies outside the tensor is not written. Completion is told by bulk groups.
     """
-    lanes = [g.lanes.tolist()] + [_per_lane(g, v) for v in (src, tensor_map, *coordinates)]
+    lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (src, tensor_map, *coordinates)]
     for thread, start, map_address, *corner in zip(*lanes, strict=True):
         shared = g.cta.shared
         box = _Box(g, tensor_map_at(g, map_address), shared, start - shared.base, tuple(corner))
@@ -299,7 +299,3 @@ def cp_async_bulk_wait_group(
 @instruction("prefetch.tensormap")
 def prefetch_tensormap(g: Group, place: Place, tensor_map: Any) -> None:
     """prefetch.tensormap [a]: a hint; nothing changes."""
-
-
-def _per_lane(g: Group, value: Any) -> list[Any]:
-    return value.tolist() if value.__class__ is np.ndarray else [value] * g.n

@@ -100,6 +100,10 @@ class Group:
             self._tiled = (times, np.tile(self.lanes, times))
         return self._tiled[1]
 
+    def per_lane(self, value: Any) -> list[Any]:
+        """An operand's value for each lane, as Python scalars."""
+        return value.tolist() if value.__class__ is np.ndarray else [value] * self.n
+
     def position(self, place: Place) -> tuple[tuple[int, ...], int]:
         """Where an instruction stands in this group's execution: iterations of the enclosing loops, program order."""
         iterations = []

@@ -80,6 +80,8 @@ class NamedBarrier:
     def settle(self) -> None:
         """Complete the round when everybody is there (also called when a thread exits)."""
         if self.arrived and self.arrived >= self.expected():
+            if self.count is None and self.arrived < self.cta.threads:
+                self.cta.cluster.findings.add(_exited(self), "exited")
             self.arrived, self.places = 0, []
             self.previous, self.positions = self.positions, set()
             self.round.complete = True
@@ -125,14 +127,21 @@ def bar_sync(g: Group, place: Place, barrier: int, count: int | None) -> Barrier
                 fix="move the barrier out of the branch that separates the lanes",
             )
         )
-    return barrier_sync(g, place, barrier, count)
+    return _sync(g, place, barrier, count, aligned=count is None)
 
 
 @instruction("barrier.sync", waits=True, uniform=("barrier", "count"))
 def barrier_sync(g: Group, place: Place, barrier: int, count: int | None) -> BarrierWait | None:
-    """barrier.sync a, b: as bar.sync, but lanes of a warp may arrive apart."""
+    """barrier.sync a, b: as bar.sync, but lanes of a warp may arrive apart, and threads at different instructions."""
+    return _sync(g, place, barrier, count, aligned=False)
+
+
+def _sync(
+    g: Group, place: Place, barrier: int, count: int | None, aligned: bool
+) -> BarrierWait | None:
+    """Arrive and wait; `aligned`: all threads of the CTA execute this very instruction."""
     g.cta.bytes["waits"] += g.warps
-    found = _arrive(g, place, barrier, count)
+    found = _arrive(g, place, barrier, count, aligned)
     wait = BarrierWait(found[0], found[1])
     if not wait.ready():
         return wait
@@ -146,7 +155,9 @@ def bar_arrive(g: Group, place: Place, barrier: int, count: int) -> None:
     _arrive(g, place, barrier, count)
 
 
-def _arrive(g: Group, place: Place, barrier: int, count: int | None) -> tuple[NamedBarrier, Round]:
+def _arrive(
+    g: Group, place: Place, barrier: int, count: int | None, aligned: bool = False
+) -> tuple[NamedBarrier, Round]:
     """The barrier, and the round that the group has arrived in."""
     if not 0 <= barrier < BARRIERS:
         raise KernelFault(
@@ -164,11 +175,39 @@ def _arrive(g: Group, place: Place, barrier: int, count: int | None) -> tuple[Na
                 fix="make the count the number of threads that execute it, or give each group an id of its own",
             )
         )
+    elsewhere = [p for p in found.places if aligned and p.order != place.order]
+    if elsewhere:
+        first, second = sorted([elsewhere[0], place], key=lambda p: p.order)
+        g.cta.report(
+            Finding(
+                "divergent-collective",
+                "bar.sync without a thread count is one instruction that all threads of the CTA execute",
+                place=first,
+                other=second,
+                what=f"{g} enters barrier {barrier} at line {place.line}, others at line {elsewhere[0].line}",
+                fix="in a branch, use a barrier with an id and a thread count of its own (T.cuda.warpgroup_sync)",
+            )
+        )
     found.positions.add(position)
     if g.cta.detector is not None:
         arrived_in.clocks.append(g.cta.detector.release(g))
     found.arrive(place, g.n, count)
     return found, arrived_in
+
+
+def _exited(barrier: NamedBarrier) -> Finding:
+    """Threads of the CTA had exited when the others met at a barrier of the whole CTA.
+
+    The text has it both ways: bar.sync is `.aligned`, "all threads in CTA will execute the same" instruction; but it waits
+    for threads that have not exited, and `exit` releases barriers that wait for all.
+    """
+    return Finding(
+        "divergent-collective",
+        "bar.sync is .aligned, executed by all threads of the CTA; that exited threads are excused is a rule of `exit`",
+        place=barrier.places[0],
+        what=f"{barrier.arrived} of {barrier.cta.threads} threads meet at barrier {barrier.number}; the others have exited",
+        fix="let every thread of the CTA stay until its last barrier, or give the barrier a thread count",
+    )
 
 
 @instruction("fence")

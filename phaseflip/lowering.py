@@ -43,15 +43,21 @@ class LoweredKernel:
         return translate(self.device)
 
     def cuda_source(self) -> str:
-        """The CUDA C++ text that TVM generates for the device function.
+        """The CUDA C++ text that TVM generates for the device function."""
+        return generated(self.function, self.arch)[1]
 
-        Lowers again, without the line marks: they move the places where TVM names common subexpressions.
-        """
-        parts = []
-        for target, module in _run_passes(tir.unmark_lines(self.function), self.arch)[1].items():
-            build = tvm.get_global_func("target.build." + target.kind.name)
-            parts.append(str(build(module, target).inspect_source()))
-        return "\n".join(parts)
+
+def generated(func: Any, arch: str = DEFAULT_ARCH) -> tuple[str, str]:
+    """What TVM makes of a PrimFunc: its host part as TVMScript, and the CUDA C++ text of its device function.
+
+    It is lowered without the line marks: they move the places where TVM names common subexpressions.
+    """
+    host, device = _run_passes(tir.unmark_lines(func), arch)
+    parts = []
+    for target, module in device.items():
+        build = tvm.get_global_func("target.build." + target.kind.name)
+        parts.append(str(build(module, target).inspect_source()))
+    return str(host.script()), "\n".join(parts)
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:

@@ -67,6 +67,14 @@ def mbarrier_arrive_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) 
         _arrive(g, place, barrier, 1, tx_count)
 
 
+@instruction("mbarrier.expect_tx", uniform=("mbar", "tx_count"))
+def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
+    """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [addr], txCount: expect txCount more bytes, each lane; no arrival."""
+    barrier = barrier_at(g, place, mbar)
+    if barrier is not None:
+        barrier.expect_tx(tx_count * g.n)
+
+
 def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int) -> None:
     detector = g.cta.detector
     before = g.view(np.ones(g.n, bool)) if detector is not None else g

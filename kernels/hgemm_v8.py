@@ -55,6 +55,10 @@ def hgemm_v8(M, N, K, ctas=148):
         Dsmem = pool.alloc((BLK_M, EPI_N), f16, layout=D_layout)
         pool.commit()
 
+        # Allocation for the pair takes both CTAs: the peer must be running. (T.cuda.cluster_sync() is
+        # the same pair of instructions, but does not tell the C++ compiler that memory is ordered.)
+        T.ptx.barrier.cluster.arrive(sem="release")
+        T.ptx.barrier.cluster.wait(acquire=True)
         full.init(1)
         empty.init(1)
         mma2ld.init(1)
@@ -64,9 +68,8 @@ def hgemm_v8(M, N, K, ctas=148):
                 T.ptx.tcgen05.alloc(T.address_of(tmem_addr), n_cols=512, cta_group=CTA_GROUP)
         T.ptx.fence.proxy_async("shared::cta")
         T.ptx.fence.mbarrier_init()
-        # The peer arrives on the leader's barriers and the leader's MMA writes the peer's TMEM: both
-        # CTAs must have initialised and allocated. (T.cuda.cluster_sync() would do, but it does not
-        # tell the C++ compiler that it orders memory: tmem_addr could be read before it.)
+        # The peer arrives on the leader's barriers and the leader's MMAs write the peer's TMEM: both
+        # CTAs must have initialised and allocated.
         T.ptx.barrier.cluster.arrive(sem="release")
         T.ptx.barrier.cluster.wait(acquire=True)
         tmem = T.decl_buffer(

@@ -57,6 +57,8 @@ def hgemm_v9(M, N, K, ctas=148):
         Dsmem = pool.alloc(D_SHAPE, f16, layout=D_layout)
         pool.commit()
 
+        T.ptx.barrier.cluster.arrive(sem="release")
+        T.ptx.barrier.cluster.wait(acquire=True)
         full.init(1)
         empty.init(CONSUMERS)
         mma2ld.init(1)

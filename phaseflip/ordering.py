@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .peer_access import PeerAccesses
 from .vector_clock import ASYNC, SEEN, TCGEN05, Clock, Part, join, meet
 
 
@@ -55,13 +56,14 @@ class Actor:
 
 
 class Ordering:
-    """Happens-before of one cluster of `threads` threads (all CTAs).
+    """Happens-before of one cluster of `threads` threads (all CTAs), `cta_threads` in each CTA.
 
-    Thread t of CTA r is component r * threads_per_cta + t; queues of asynchronous operations follow as they appear.
+    Thread t of CTA r is component r * cta_threads + t; queues of asynchronous operations follow as they appear.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, cta_threads: int) -> None:
+        self.threads, self.cta_threads = threads, cta_threads
+        self.peers = PeerAccesses()
         self.size = threads + 16
         self.epochs = np.ones(threads, np.int32)
         self.fenced = np.zeros(threads, np.int32)
@@ -71,6 +73,8 @@ class Ordering:
         self.issued: dict[int, int] = {}
         self.pipelines: dict[int, tuple[Any, int]] = {}
         """Component of a queue of MMAs -> (accumulator, shape and kind; the issuing thread)."""
+        self.fence_clocks: dict[int, Clock] = {}
+        """Thread -> what its last releasing fence released, for relaxed arrivals after it."""
         self.stale_waits: dict[int, tuple[Any, int]] = {}
         """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
 
@@ -94,6 +98,16 @@ class Ordering:
             clocks.append(self._with_own(part.clock, own))
             self.epochs[own] += 1
         return join(clocks)
+
+    def fence_release(self, g: Any) -> None:
+        """A fence that releases what the threads know to whoever observes their later relaxed arrivals."""
+        clock = self.release(g)
+        self.fence_clocks.update(dict.fromkeys((g.lanes + g.cta.first_component).tolist(), clock))
+
+    def released_by_fences(self, g: Any) -> Clock:
+        """What a relaxed arrival releases: what the last fences of its threads did."""
+        threads = (g.lanes + g.cta.first_component).tolist()
+        return join([self.zero, *(self.fence_clocks[t] for t in threads if t in self.fence_clocks)])
 
     def _with_own(self, clock: Clock, own: Any) -> Clock:
         """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
@@ -195,6 +209,11 @@ class Ordering:
     def fence_after(self, g: Any) -> None:
         """tcgen05.fence::after_thread_sync: later tcgen05 operations come after all that the threads have observed."""
         g.knowledge = [Part(p.lanes, p.clock, p.proxy_fence, p.clock) for p in g.knowledge]
+
+    def peer_access(self, g: Any, place: Any, rank: int) -> None:
+        """The threads access memory of another CTA of the cluster."""
+        own = g.lanes + g.cta.first_component
+        self.peers.threads(rank, own, self.epochs[own], place, g.agents(g.lanes))
 
     # -- asynchronous operations ------------------------------------------------------------------------------------
     def issue(

@@ -124,5 +124,8 @@ class Stepper:
         """Threads have returned; barriers that wait for all threads no longer wait for them."""
         self.cluster.groups.remove(g)
         g.cta.live_threads -= g.n
+        if g.cta.detector is not None:
+            g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))
         for barrier in g.cta.barriers:
             barrier.settle()
+        self.cluster.barrier.settle()

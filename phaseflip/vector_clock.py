@@ -4,11 +4,12 @@ Components are the threads of a cluster, then queues of asynchronous operations.
 (a new one after every release, fence or issue), a queue its operations. `clock.seen[c] >= n` says that event n of c
 happens before whatever holds the clock.
 
-A clock has three rows that travel with every release and acquire:
+A clock has four rows that travel with every release and acquire:
 
     SEEN      ordered before (happens-before)
     ASYNC     generic-proxy accesses before a fence.proxy.async of the thread that made them
     TCGEN05   tcgen05.ld/st before a tcgen05.fence::before_thread_sync of the warp that made them
+    SCOPED    as SEEN, where every release and acquire on the way had a scope that holds both of its threads
 
 Clocks are immutable values, so threads that know the same share one: after a CTA barrier, all of them.
 
@@ -23,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-SEEN, ASYNC, TCGEN05 = range(3)
+SEEN, ASYNC, TCGEN05, SCOPED = range(4)
+ROWS = 4
 Components = int | slice | np.ndarray
 
 
@@ -38,7 +40,7 @@ class Clock:
     @classmethod
     def zero(cls, size: int) -> Clock:
         """Knows nothing."""
-        return cls(np.zeros((3, size), np.int32))
+        return cls(np.zeros((ROWS, size), np.int32))
 
     @property
     def seen(self) -> np.ndarray:
@@ -46,10 +48,21 @@ class Clock:
         return self.rows[SEEN]
 
     def with_entries(self, size: int, *entries: tuple[int, Components, Any]) -> Clock:
-        """A copy of at least `size` components in which row[components] is raised to value, for each entry."""
+        """A copy of at least `size` components in which row[components] is raised to value, for each entry.
+
+        What is known at first hand (an entry of SEEN) needs no scope.
+        """
         rows = self.rows.copy() if self.rows.shape[1] >= size else _padded(self.rows, size)
         for row, components, value in entries:
             rows[row, components] = np.maximum(rows[row, components], value)
+            if row == SEEN:
+                rows[SCOPED, components] = np.maximum(rows[SCOPED, components], value)
+        return Clock(rows)
+
+    def out_of_scope(self) -> Clock:
+        """The same knowledge, released or acquired at a scope that does not hold both threads."""
+        rows = self.rows.copy()
+        rows[SCOPED] = 0
         return Clock(rows)
 
     def covers(self, row: int, components: Components, epochs: Any) -> bool:
@@ -67,7 +80,7 @@ def holds(clock: Clock, other: Clock) -> bool:
 
 
 def _padded(rows: np.ndarray, size: int) -> np.ndarray:
-    wide = np.zeros((3, size), np.int32)
+    wide = np.zeros((ROWS, size), np.int32)
     wide[:, : rows.shape[1]] = rows
     return wide
 

@@ -5,8 +5,11 @@ Importing this package registers every instruction.
 
 from . import (
     barriers,
+    cluster_barrier,
+    commit,
     mbarrier_instructions,
     memory,
+    special_registers,
     tensor_core,
     tensor_memory,
     tensor_transfers,
@@ -16,8 +19,11 @@ from . import (
 
 __all__ = [
     "barriers",
+    "cluster_barrier",
+    "commit",
     "mbarrier_instructions",
     "memory",
+    "special_registers",
     "tensor_core",
     "tensor_memory",
     "tensor_transfers",

@@ -173,4 +173,9 @@ def _arrive(g: Group, place: Place, barrier: int, count: int | None) -> tuple[Na
 
 @instruction("fence")
 def fence(g: Group, place: Place, sem: str, scope: str) -> None:
-    """fence.sem.scope: orders nothing by itself; only with synchronisation through memory, which is not modelled."""
+    """fence.sem.scope: releases what the thread did before to whoever observes its later relaxed arrivals.
+
+    Other synchronisation through memory is not modelled.
+    """
+    if g.cta.detector is not None and scope != "cta":
+        g.cta.detector.fence_release(g)

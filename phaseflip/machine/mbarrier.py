@@ -17,6 +17,7 @@ import numpy as np
 from ..vector_clock import Clock, join, united
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Repeated
+from .memory import SHARED_BASE
 from .warp import Agents
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Mbarrier:
     __slots__ = (
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
-        "loads_in_flight", "overrun",
+        "loads_in_flight", "overrun", "cta_clock", "cta_completed",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,9 @@ class Mbarrier:
         self.after: Clock | None = None
         """What the arrivals are ordered after."""
         self.completed: dict[int, Clock | None] = {}
+        self.cta_clock: Clock | None = None
+        self.cta_completed: dict[int, Clock] = {}
+        """As `clock` and `completed`, for waits that acquire at CTA scope only: once a thread of another CTA has arrived."""
         self.wait_epochs = np.zeros(cta.cluster.threads, np.int32)
         self.wait_places = np.full(cta.cluster.threads, None, object)
         """Thread -> epoch of its last wait here, and where that was."""
@@ -101,11 +105,13 @@ class Mbarrier:
         threads: tuple[int, ...] = (),
         consumed: int = NEVER,
         issued: Clock | None = None,
+        remote: bool = False,
     ) -> None:
         """`count` arrivals that release `clock`. The phase completes when no arrival is pending and no byte is due.
 
         knows: whether the arriving agent knows all that a clock holds; consumed: the last phase that its threads had all
-        waited for when they issued it, and issued what they knew then, where that is more than `clock`.
+        waited for when they issued it, and issued what they knew then, where that is more than `clock`; remote: the threads
+        belong to another CTA.
 
         An arrival that does not know that the previous phase has ended could as well have come before its end, where it
         would have been one too many. It counts in the current phase if its threads have arrived in the one before, else
@@ -120,8 +126,7 @@ class Mbarrier:
                 self.started -= count
                 return
             count = min(count, self.pending)
-        if clock is not None:
-            self.clock = clock if self.clock is None else join([self.clock, clock])
+        self._release(clock, remote)
         after = [c for c in (self.after, clock, issued) if c is not None]
         self.after = join(after) if after else None
         self.arrivals.setdefault(self.phase, []).append((place, threads))
@@ -140,16 +145,27 @@ class Mbarrier:
 
     def complete_tx(self, place: Place, nbytes: int, phase: int, clock: Clock | None) -> None:
         """`nbytes` that were meant for `phase` have arrived; they release `clock`."""
-        if clock is not None:
-            self.clock = clock if self.clock is None else join([self.clock, clock])
+        self._release(clock, False)
         if phase < self.phase:
             self._report_overrun(place, phase)
             known = self.completed.get(phase)
             if known is not None and clock is not None:
                 self.completed[phase] = join([known, clock])
+                if phase in self.cta_completed:
+                    self.cta_completed[phase] = join([self.cta_completed[phase], clock])
             return
         self.tx -= nbytes
         self._settle_bytes(place)
+
+    def _release(self, clock: Clock | None, remote: bool) -> None:
+        """Add a clock to what arrivals have released; what threads of another CTA release is out of a CTA's scope."""
+        if clock is None:
+            return
+        if remote and self.cta_clock is None:
+            self.cta_clock = self.clock or clock.out_of_scope()
+        if self.cta_clock is not None:
+            self.cta_clock = join([self.cta_clock, clock.out_of_scope() if remote else clock])
+        self.clock = clock if self.clock is None else join([self.clock, clock])
 
     def _report_overrun(self, place: Place, phase: int) -> None:
         """Once a phase."""
@@ -170,9 +186,12 @@ class Mbarrier:
         if self.pending == 0 and self.tx == 0:
             self._check_lapped()
             self.ends[self.phase] = self.completed[self.phase] = self.clock
+            if self.cta_clock is not None:
+                self.cta_completed[self.phase] = self.cta_clock
             if self.phase in self.undecided:
                 self.completed[self.phase] = self.completed.get(self.phase - 1)
-            for old in (self.ends, self.completed, self.arrivals):
+                self.cta_completed.pop(self.phase, None)
+            for old in (self.ends, self.completed, self.cta_completed, self.arrivals):
                 old.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected
@@ -202,10 +221,10 @@ class Mbarrier:
 class MbarrierWait:
     """A group that waits until a phase has completed."""
 
-    __slots__ = ("barrier", "phase", "place")
+    __slots__ = ("barrier", "phase", "place", "scope")
 
-    def __init__(self, barrier: Mbarrier, phase: int, place: Place) -> None:
-        self.barrier, self.phase, self.place = barrier, phase, place
+    def __init__(self, barrier: Mbarrier, phase: int, place: Place, scope: str) -> None:
+        self.barrier, self.phase, self.place, self.scope = barrier, phase, place, scope
 
     @property
     def parity(self) -> int:
@@ -220,7 +239,7 @@ class MbarrierWait:
         """Acquire what was released up to the end of the phase."""
         if self.barrier.phase > self.phase + 1:
             group.cta.report(findings.lapped_wait(self.barrier, self.place, str(group), self.phase))
-        consume(group, self.barrier, self.phase, self.place)
+        consume(group, self.barrier, self.phase, self.place, self.scope)
 
     def describe(self) -> str:
         """What is waited for, and the state of the barrier."""
@@ -250,8 +269,8 @@ class LanesWait:
         return "; ".join(wait.describe() for _, wait in self.parts if wait is not None)
 
 
-def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
-    """The threads have waited for a phase: they acquire what was released up to its end."""
+def consume(g: Group, barrier: Mbarrier, phase: int, place: Place, scope: str) -> None:
+    """The threads have waited for a phase: they acquire, at a scope, what was released up to its end."""
     threads, detector = g.lanes + g.cta.first_component, g.cta.detector
     again = int(barrier.consumed[threads[0]]) == phase
     barrier.consumed[threads] = phase
@@ -260,6 +279,8 @@ def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
             barrier.wait_epochs[threads] = detector.epochs[threads]
             barrier.wait_places[threads] = place
         clock = barrier.completed.get(phase)
+        if scope == "cta":
+            clock = barrier.cta_completed.get(phase, clock)
         if clock is not None:
             detector.acquire(g, clock)
 
@@ -267,13 +288,15 @@ def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
 def barrier_at(g: Group, place: Place, address: int) -> Mbarrier | None:
     """The barrier object at a shared address; reports barrier-not-initialised where no init is visible to the group.
 
-    None where no init has been executed at all.
+    None where no init has been executed at all. The address may be a generic or a 32-bit shared one, of any CTA.
     """
+    address |= SHARED_BASE
     found = g.cta.cluster.mbarriers.get(address)
     if found is not None:
         detector = g.cta.detector
         if detector is None or found.init is None or detector.knows(g, *found.init[1:]):
             return found
     init = None if found is None or found.init is None else found.init[0]
-    g.cta.report(findings.not_initialised(place, str(g), g.cta.barrier_name(address), init))
+    name = g.cta.cluster.owner(address).barrier_name(address)
+    g.cta.report(findings.not_initialised(place, str(g), name, init))
     return found

@@ -14,6 +14,7 @@ from ..errors import KernelFault
 from ..instructions import instruction
 from ..vector_clock import Clock
 from . import mbarrier_findings as findings
+from .cluster_barrier import peer_address
 from .divergence import Parted, split
 from .mbarrier import MAX_COUNT, NEVER, LanesWait, Mbarrier, MbarrierWait, barrier_at, consume
 from .mbarrier_findings import Repeated
@@ -51,27 +52,56 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, count, init)
 
 
-@instruction("mbarrier.arrive", uniform=("mbar", "count"))
-def mbarrier_arrive(g: Group, place: Place, mbar: int, count: int = 1) -> None:
-    """mbarrier.arrive.release.cta.shared::cta.b64 _, [addr], count: every lane arrives `count` times and releases."""
+_ARRIVAL = ("mbar", "cta", "pred")
+
+
+@instruction("mbarrier.arrive", uniform=(*_ARRIVAL, "count"))
+def mbarrier_arrive(
+    g: Group, place: Place, mbar: int, count: int = 1, cta: int | None = None, pred: int = 1, sem: str = "release",
+    scope: str = "cta",
+) -> None:  # fmt: skip
+    """mbarrier.arrive{.sem.scope}{.space}.b64 _, [addr]{, count}: every lane arrives `count` times and releases.
+
+    `cta`: at the corresponding barrier of that CTA of the cluster (mapa); `pred`: only if it is true. A relaxed arrival
+    releases only what a fence of its thread has released before.
+    """
+    _arrive(g, place, mbar, cta, pred, sem, scope, count, 0)
+
+
+@instruction("mbarrier.arrive.expect_tx", uniform=(*_ARRIVAL, "tx_count"))
+def mbarrier_arrive_expect_tx(
+    g: Group, place: Place, mbar: int, tx_count: int, cta: int | None = None, pred: int = 1, sem: str = "release",
+    scope: str = "cta",
+) -> None:  # fmt: skip
+    """mbarrier.arrive.expect_tx{.sem.scope}{.space}.b64 _, [addr], txCount: expect txCount more bytes, then arrive.
+
+    The other operands are those of mbarrier.arrive.
+    """
+    _arrive(g, place, mbar, cta, pred, sem, scope, 1, tx_count)
+
+
+def _arrive(
+    g: Group, place: Place, mbar: int, cta: int | None, pred: int, sem: str, scope: str, count: int, tx_count: int
+) -> None:  # fmt: skip
+    if not pred:
+        return
+    if cta is not None:
+        mbar = peer_address(g, mbar, cta)
     barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, count, 0)
-
-
-@instruction("mbarrier.arrive.expect_tx", uniform=("mbar", "tx_count"))
-def mbarrier_arrive_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
-    """mbarrier.arrive.expect_tx.release.cta.b64 _, [addr], txCount: expect txCount more bytes, then arrive, each lane."""
-    barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, 1, tx_count)
-
-
-def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int) -> None:
-    detector = g.cta.detector
+    if barrier is None:
+        return
+    detector, remote = g.cta.detector, barrier.cta is not g.cta
     before = g.view(np.ones(g.n, bool)) if detector is not None else g
-    clock = None if detector is None else detector.release(g)
-    barrier.announce(count * g.n, clock)
+    clock = issued = None
+    if detector is not None:
+        relaxed = detector.released_by_fences(g) if sem == "relaxed" else None
+        if remote:
+            detector.peer_access(g, place, barrier.cta.rank)
+        issued = detector.release(g)
+        clock = relaxed or issued
+        if remote and scope != "cluster":
+            clock = clock.out_of_scope()
+    barrier.announce(count * g.n, issued)
 
     def knows(other: Clock) -> bool:
         return detector is None or detector.knows_clock(before, other)
@@ -79,7 +109,7 @@ def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int
     if tx_count:
         barrier.expect_tx(tx_count * g.n)
     threads = tuple((g.lanes + g.cta.first_component).tolist())
-    barrier.arrive(place, str(g), count * g.n, clock, knows, threads)
+    barrier.arrive(place, str(g), count * g.n, clock, knows, threads, issued=issued, remote=remote)
 
 
 def intended_phase(g: Group, barrier: Mbarrier) -> int:
@@ -96,10 +126,11 @@ def intended_phase(g: Group, barrier: Mbarrier) -> int:
 
 @instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
 def mbarrier_try_wait_parity(
-    g: Group, place: Place, mbar: int, parity: int
+    g: Group, place: Place, mbar: int, parity: int, scope: str = "cta"
 ) -> MbarrierWait | LanesWait | Parted | None:
-    """mbarrier.try_wait.parity p, [addr], phaseParity, looped until true: waits until that phase has completed.
+    """mbarrier.try_wait.parity{.acquire.scope}.shared::cta.b64 p, [addr], phaseParity, looped until true.
 
+    Waits until that phase of a barrier of the thread's own CTA has completed.
     `parity` names the current phase or the immediately preceding one; a barrier in phase 0 has a complete phase of
     parity 1 before it. Which of the two it is for these threads follows from what they know to have completed, not from
     how far the barrier has come under this schedule: where hardware may pass at once, the simulator does.
@@ -108,23 +139,30 @@ def mbarrier_try_wait_parity(
     barrier, parity = barrier_at(g, place, mbar), parity & 1
     if barrier is None:
         return None
+    if barrier.cta is not g.cta:
+        raise KernelFault(
+            "out-of-bounds",
+            f"{g} waits on {barrier.name} of CTA {barrier.cta.rank_in_grid}; only a barrier of the own CTA can be waited on",
+        )
     consumed = barrier.consumed[g.lanes + g.cta.first_component]
     if (consumed == consumed[0]).all():
-        wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity)
+        wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity, scope)
     elif g.warps > 1:
         g.cta.counts[place.order] -= g.warps  # the warps execute it again, each by itself
         g.cta.bytes["waits"] -= g.warps
         return split(g, g.lanes >> 5, g.pc, EXIT)
     else:
         parts = [g.view(consumed == phase) for phase in np.unique(consumed)]
-        wait = LanesWait([(part, _wait(part, place, barrier, parity)) for part in parts])
+        wait = LanesWait([(part, _wait(part, place, barrier, parity, scope)) for part in parts])
     if wait is None or not wait.ready():
         return wait
     wait.finish(g)
     return None
 
 
-def _wait(g: Group, place: Place, barrier: Mbarrier, parity: int) -> MbarrierWait | None:
+def _wait(
+    g: Group, place: Place, barrier: Mbarrier, parity: int, scope: str
+) -> MbarrierWait | None:
     """The wait of threads that have consumed the same phases; None if hardware may pass at once."""
     consumed = int(barrier.consumed[g.lanes[0] + g.cta.first_component])
     known = _known_phase(g, barrier, consumed)
@@ -132,9 +170,9 @@ def _wait(g: Group, place: Place, barrier: Mbarrier, parity: int) -> MbarrierWai
         # Hardware passes at once if no later phase has completed, and these threads know of none.
         if known >= 0 and known == consumed:
             _note_repeated(g, place, barrier, known)
-        consume(g, barrier, known, place)
+        consume(g, barrier, known, place, scope)
         return None
-    return MbarrierWait(barrier, known + 1, place)
+    return MbarrierWait(barrier, known + 1, place, scope)
 
 
 def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
@@ -169,4 +207,9 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
 
 @instruction("fence.mbarrier_init")
 def fence_mbarrier_init(g: Group, place: Place) -> None:
-    """fence.mbarrier_init.release.cluster: makes earlier inits of this thread visible in the cluster; no value changes."""
+    """fence.mbarrier_init.release.cluster: with a relaxed arrival after it, releases the thread's earlier inits.
+
+    It is taken to release all that the thread did before, not its inits only.
+    """
+    if g.cta.detector is not None:
+        g.cta.detector.fence_release(g)

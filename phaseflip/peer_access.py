@@ -1,7 +1,7 @@
 """Accesses to the shared memory, barriers and TMEM of a CTA that may have left by the time they happen.
 
 A CTA's memory lasts until its last thread exits. An access is safe if some thread of the CTA exits after it, that is, if
-what the CTA's threads know at their exits, taken together, includes it.
+it lies in the past of the exits of the CTA's threads, taken together.
 
 Source: PTX ISA 9.1, "Cluster of Cooperative Thread Arrays"; CUDA C++ Programming Guide 13.0, "Distributed Shared Memory".
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .finding import Finding
-from .vector_clock import SEEN, Clock, join
+from .vector_clock import PAST, Clock, join
 
 
 @dataclass
@@ -47,14 +47,14 @@ class PeerAccesses:
 
     def findings(self, names: list[str]) -> list[Finding]:
         """One finding for every instruction whose accesses may come after a CTA's exit; names of the CTAs by rank."""
-        known = {rank: join(clocks).rows[SEEN] for rank, clocks in self.exits.items()}
+        known = {rank: join(clocks).rows[PAST] for rank, clocks in self.exits.items()}
         found = []
         for (rank, _), site in sorted(self.sites.items()):
-            seen = known[rank]
+            past = known[rank]
             late = [
                 who
                 for component, (epoch, who) in site.last.items()
-                if component >= seen.size or seen[component] < epoch
+                if component >= past.size or past[component] < epoch
             ]
             if late:
                 found.append(_peer_exited(site.place, str(late[0]), names[rank]))

@@ -4,12 +4,13 @@ Components are the threads of a cluster, then queues of asynchronous operations.
 (a new one after every release, fence or issue), a queue its operations. `clock.seen[c] >= n` says that event n of c
 happens before whatever holds the clock.
 
-A clock has four rows that travel with every release and acquire:
+A clock has five rows that travel with every release and acquire:
 
     SEEN      ordered before (happens-before)
     ASYNC     generic-proxy accesses before a fence.proxy.async of the thread that made them
     TCGEN05   tcgen05.ld/st before a tcgen05.fence::before_thread_sync of the warp that made them
     SCOPED    as SEEN, where every release and acquire on the way had a scope that holds both of its threads
+    PAST      certain to have happened, visible or not: what an operation's issuer knew lies in the past of its completion
 
 Clocks are immutable values, so threads that know the same share one: after a CTA barrier, all of them.
 
@@ -24,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-SEEN, ASYNC, TCGEN05, SCOPED = range(4)
-ROWS = 4
+SEEN, ASYNC, TCGEN05, SCOPED, PAST = range(5)
+ROWS = 5
 Components = int | slice | np.ndarray
 
 
@@ -56,7 +57,16 @@ class Clock:
         for row, components, value in entries:
             rows[row, components] = np.maximum(rows[row, components], value)
             if row == SEEN:
-                rows[SCOPED, components] = np.maximum(rows[SCOPED, components], value)
+                for follows in (SCOPED, PAST):
+                    rows[follows, components] = np.maximum(rows[follows, components], value)
+        return Clock(rows)
+
+    def with_past(self, other: Clock) -> Clock:
+        """The same knowledge, after all that another clock holds: that has happened, but need not be visible."""
+        size = max(self.rows.shape[1], other.rows.shape[1])
+        rows = _padded(self.rows, size)
+        past = rows[PAST, : other.rows.shape[1]]
+        np.maximum(past, other.rows[PAST], out=past)
         return Clock(rows)
 
     def out_of_scope(self) -> Clock:

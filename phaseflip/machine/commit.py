@@ -44,7 +44,7 @@ class Commit:
         known: list[Clock] = []
         if detector is not None and ticket is not None:
             tracked = all_done(self.tracked, detector.size) if self.tracked else detector.zero
-            clock = ticket.arrived(tracked, detector.size)
+            clock = ticket.arrived(tracked, detector.size).with_past(ticket.clock)
             known = [tracked, ticket.clock]
             for barrier in self.barriers:
                 detector.peers.operation(barrier.cta.rank, ticket)
@@ -54,9 +54,8 @@ class Commit:
 
         who = f"tcgen05.commit of {self.issuer}"
         threads = (self.thread + self.cta.first_component,)
-        issued = None if ticket is None else ticket.clock
         for barrier, consumed in zip(self.barriers, self.consumed, strict=True):
-            barrier.arrive(self.place, who, 1, clock, knows, threads, consumed, issued)
+            barrier.arrive(self.place, who, 1, clock, knows, threads, consumed)
         self.done = True
 
 

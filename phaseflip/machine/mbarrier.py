@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..vector_clock import Clock, join, united
+from ..vector_clock import PAST, Clock, join, united
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Repeated
 from .memory import SHARED_BASE
@@ -40,7 +40,7 @@ class Mbarrier:
 
     __slots__ = (
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
-        "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
+        "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "registered",
         "loads_in_flight", "overrun", "cta_clock", "cta_completed",
     )  # fmt: skip
 
@@ -61,8 +61,6 @@ class Mbarrier:
         self.started = 0
         self.consumed = np.full(cta.cluster.threads, NEVER, np.int64)
         self.clock: Clock | None = None
-        self.after: Clock | None = None
-        """What the arrivals are ordered after."""
         self.completed: dict[int, Clock | None] = {}
         self.cta_clock: Clock | None = None
         self.cta_completed: dict[int, Clock] = {}
@@ -104,14 +102,12 @@ class Mbarrier:
         knows: Callable[[Clock], bool],
         threads: tuple[int, ...] = (),
         consumed: int = NEVER,
-        issued: Clock | None = None,
         remote: bool = False,
     ) -> None:
         """`count` arrivals that release `clock`. The phase completes when no arrival is pending and no byte is due.
 
         knows: whether the arriving agent knows all that a clock holds; consumed: the last phase that its threads had all
-        waited for when they issued it, and issued what they knew then, where that is more than `clock`; remote: the threads
-        belong to another CTA.
+        waited for when they issued it; remote: the threads belong to another CTA.
 
         An arrival that does not know that the previous phase has ended could as well have come before its end, where it
         would have been one too many. It counts in the current phase if its threads have arrived in the one before, else
@@ -127,8 +123,6 @@ class Mbarrier:
                 return
             count = min(count, self.pending)
         self._release(clock, remote)
-        after = [c for c in (self.after, clock, issued) if c is not None]
-        self.after = join(after) if after else None
         self.arrivals.setdefault(self.phase, []).append((place, threads))
         self.pending -= count
         self._settle_bytes(place)
@@ -200,13 +194,13 @@ class Mbarrier:
     def _check_lapped(self) -> None:
         """The current phase is about to complete: whoever waited for the one before must have gone on, for certain.
 
-        That is, the arrivals of this phase must be ordered after those waits; else a late waiter finds the parity of its
+        That is, those waits must lie in the past of what completes this phase; else a late waiter finds the parity of its
         phase used again.
         """
-        if self.after is None or self.phase == 0 or self.cta.detector is None:
+        if self.clock is None or self.phase == 0 or self.cta.detector is None:
             return
-        seen = self.after.seen[: len(self.consumed)]
-        late = np.flatnonzero((self.consumed == self.phase - 1) & (seen < self.wait_epochs))
+        past = self.clock.rows[PAST, : len(self.consumed)]
+        late = np.flatnonzero((self.consumed == self.phase - 1) & (past < self.wait_epochs))
         for place in set(self.wait_places[late].tolist()):
             threads = late[self.wait_places[late] == place] % self.cta.threads
             who = str(Agents(self.cta, threads))

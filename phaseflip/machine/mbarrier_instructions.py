@@ -98,7 +98,7 @@ def _arrive(
         if remote:
             detector.peer_access(g, place, barrier.cta.rank)
         issued = detector.release(g)
-        clock = relaxed or issued
+        clock = issued if relaxed is None else relaxed.with_past(issued)
         if remote and scope != "cluster":
             clock = clock.out_of_scope()
     barrier.announce(count * g.n, issued)
@@ -109,7 +109,7 @@ def _arrive(
     if tx_count:
         barrier.expect_tx(tx_count * g.n)
     threads = tuple((g.lanes + g.cta.first_component).tolist())
-    barrier.arrive(place, str(g), count * g.n, clock, knows, threads, issued=issued, remote=remote)
+    barrier.arrive(place, str(g), count * g.n, clock, knows, threads, remote=remote)
 
 
 def intended_phase(g: Group, barrier: Mbarrier) -> int:

@@ -136,7 +136,7 @@ class Load:
                 detector.operation_access(ticket, box.shared, box.units, writes=True, fenced=True)
                 for cta in (box.cta, barrier.cta):
                     detector.peers.operation(cta.rank, ticket)
-            clock = ticket.arrived(detector.zero, detector.size)
+            clock = ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
         for box, barrier, phase in self.copies:
             box.load()
             self.cta.bytes["global_to_shared"] += box.map.box_bytes

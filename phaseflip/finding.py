@@ -194,6 +194,10 @@ class Findings:
         else:
             self._found[key] = replace(known, count=known.count + finding.count)
 
+    def errors(self) -> int:
+        """How many of them fail a run."""
+        return sum(finding.severity == "error" for finding in self._found.values())
+
     def all(self) -> list[Finding]:
         """Errors first, then by line."""
         return sorted(

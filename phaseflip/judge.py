@@ -58,18 +58,25 @@ class Judge(Ordering):
                 freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
                 self._report(old, event, where.at(bad), "tmem-freed-in-use" if freed else "")
                 return
+        code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
+        if code:
+            self._report(old, event, where.at(mask), code, rule)
+
+    def _misordered(
+        self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
+    ) -> tuple[str, str] | None:
+        """(code, rule variant) of what is wrong with an access although it is ordered after the old one."""
         if old.place.mnemonic == "tcgen05.dealloc":
-            self._report(old, event, where.at(mask), "tmem-unallocated")
-            return
+            return "tmem-unallocated", ""
         if old.place.mnemonic == "mbarrier.init" and event.writes:
-            self._report(old, event, where.at(mask), "barrier-reinitialised")
-            return
-        missing = self._missing_scope(old, event, actor) or missing_fence(
+            return "barrier-reinitialised", ""
+        return self._missing_scope(old, event, actor) or missing_fence(
             old, mask, event, actor, where, self._same_cta(old, event)
         )
-        if missing is not None:
-            code, rule = missing
-            self._report(old, event, where.at(mask), code, rule)
+
+    def _in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
+        """Whether nothing is wrong with an access after an old one, by order and fences alone."""
+        return self._ordered(old, actor) and not self._misordered(old, mask, event, actor, where)
 
     def _same_cta(self, old: Event, event: Event) -> bool:
         """Whether the threads of two accesses, or those that issued them, are of one CTA."""

@@ -135,6 +135,16 @@ class Ordering:
         clocks = ((p.clock, p.proxy_fence, p.after_fence) for p in parts)
         return Part(g.lanes, *(meet(c) for c in zip(*clocks, strict=True)))
 
+    @staticmethod
+    def common(g: Any) -> Part:
+        """What every thread of the group knows."""
+        if g.common is None or g.common[0] is not g.knowledge:
+            parts = g.knowledge
+            clocks = zip(*((p.clock, p.proxy_fence, p.after_fence) for p in parts), strict=True)
+            g.common = (parts, Part(g.lanes, *(meet(c) for c in clocks)))
+        part: Part = g.common[1]
+        return part
+
     def tick(self, g: Any) -> None:
         """The threads begin a new epoch: what they do from here on is not part of what they did before."""
         for part in g.knowledge:
@@ -214,6 +224,11 @@ class Ordering:
         """The threads access memory of another CTA of the cluster."""
         own = g.lanes + g.cta.first_component
         self.peers.threads(rank, own, self.epochs[own], place, g.agents(g.lanes))
+
+    def operation_reaches(self, cta: Any, ticket: Ticket) -> None:
+        """An asynchronous operation accesses memory of a CTA of the cluster."""
+        own = ticket.issuer // self.cta_threads == cta.rank
+        self.peers.operation(cta.rank, ticket, own)
 
     # -- asynchronous operations ------------------------------------------------------------------------------------
     def issue(

@@ -20,36 +20,43 @@ class _Site:
     """What one instruction of the program accesses in one CTA: component -> its last epoch there, and who that was."""
 
     place: Any
+    own: bool
     last: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
 
 class PeerAccesses:
-    """The last access of every agent to every CTA of a cluster that is not its thread's own, or that it makes by itself."""
+    """The last access of every agent to every CTA of a cluster: threads' to others than their own, operations' to all."""
 
     def __init__(self) -> None:
-        self.sites: dict[tuple[int, int], _Site] = {}
+        self.sites: dict[tuple[int, int, bool], _Site] = {}
         self.exits: dict[int, list[Clock]] = {}
 
     def threads(self, rank: int, threads: Any, epochs: Any, place: Any, who: Any) -> None:
         """Threads (components, with their epochs) access the CTA of a rank."""
-        last = self.sites.setdefault((rank, place.order), _Site(place)).last
+        last = self.sites.setdefault((rank, place.order, False), _Site(place, False)).last
         for thread, epoch in zip(threads.tolist(), epochs.tolist(), strict=True):
             last[thread] = (epoch, who)
 
-    def operation(self, rank: int, ticket: Any) -> None:
-        """An asynchronous operation accesses the CTA of a rank."""
-        site = self.sites.setdefault((rank, ticket.place.order), _Site(ticket.place))
+    def operation(self, rank: int, ticket: Any, own: bool) -> None:
+        """An asynchronous operation accesses the CTA of a rank, which is its issuer's `own`, or another."""
+        key = (rank, ticket.place.order, own)
+        site = self.sites.setdefault(key, _Site(ticket.place, own))
         site.last[ticket.component] = (ticket.number, ticket.who)
 
     def exited(self, rank: int, clock: Clock) -> None:
         """Threads of a CTA have exited, knowing this."""
         self.exits.setdefault(rank, []).append(clock)
 
-    def findings(self, names: list[str]) -> list[Finding]:
-        """One finding for every instruction whose accesses may come after a CTA's exit; names of the CTAs by rank."""
+    def findings(self, names: list[str], own: bool) -> list[Finding]:
+        """One finding for every instruction whose accesses may come after a CTA's exit; names of the CTAs by rank.
+
+        `own`: also for operations that a CTA leaves in flight itself.
+        """
         known = {rank: join(clocks).rows[PAST] for rank, clocks in self.exits.items()}
         found = []
-        for (rank, _), site in sorted(self.sites.items()):
+        for (rank, _, _), site in sorted(self.sites.items(), key=lambda item: item[0]):
+            if site.own and not own:
+                continue
             past = known[rank]
             late = [
                 who

@@ -17,6 +17,7 @@ import numpy as np
 from .judge import Judge, Launch
 from .ordering import Actor, Ticket
 from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
+from .vector_clock import among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
 
@@ -51,16 +52,19 @@ class RaceDetector(Judge):
         if not writes and shadow.deferred is not None and not shadow.initialised:
             shadow.deferred = None
         later: list[Commit] | None = None
-        if len(g.knowledge) > 1 and writes:
+        parts = g.knowledge
+        if len(parts) > 1 and self._all_alike(g, place, memory, offset, nbytes, writes):
+            parts = [self.common(g)]
+        elif len(parts) > 1 and writes:
             shadow.locate(offset, nbytes)  # settles the granularity for all parts
             later = []
-        for part in g.knowledge:
+        for part in parts:
             mine, who_lanes = offset, part.lanes
             accessing = lanes
             if offset.__class__ is not int:
                 accessing = g.lanes if lanes is None else lanes
-                if len(g.knowledge) > 1:
-                    keep = np.isin(accessing, part.lanes)
+                if len(parts) > 1:
+                    keep = among(accessing, part.lanes)
                     mine, accessing = offset[keep], accessing[keep]
             own = who_lanes + g.cta.first_component
             event = Event(
@@ -76,6 +80,24 @@ class RaceDetector(Judge):
             self._access(memory, mine, nbytes, event, actor, agents, later)
         for commit in later or ():
             self._write(shadow, *commit)
+
+    def _all_alike(
+        self, g: Any, place: Any, memory: Any, offset: Any, nbytes: int, writes: bool
+    ) -> bool:
+        """Whether what all threads of a group know is enough to find nothing wrong: then they need not be told apart."""
+        shadow: Shadow = memory.shadow
+        if shadow.deferred is not None or shadow.hidden_reads:
+            return False
+        written, read, indices, unit_bytes = shadow.locate(offset, nbytes)
+        before = written[indices]
+        if not writes and not shadow.initialised and not before.all():
+            return False
+        part, own = self.common(g), g.lanes + g.cta.first_component
+        actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
+        event = Event(0, writes, "generic", place, None, self, own, None, ((), 0), int(own[0]))
+        where = Region(memory, indices, unit_bytes, None)
+        old = [self.launch.events[n] for n in numbers(before) + numbers(read[indices])]
+        return all(o is None or self._in_order(o, None, event, actor, where) for o in old)
 
     def operation_access(
         self, ticket: Ticket, memory: Any, units: np.ndarray, writes: bool, fenced: bool = False

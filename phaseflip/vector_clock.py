@@ -139,6 +139,14 @@ class Part:
         )
 
 
+def among(lanes: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Which of the lanes belong to a part (ascending); by its bounds where it is contiguous, which is usual."""
+    first, last = part[0], part[-1]
+    if last - first + 1 == len(part):
+        return np.asarray((lanes >= first) & (lanes <= last))
+    return np.isin(lanes, part)
+
+
 Knowledge = Sequence[Part]
 """What the threads of a group know: a partition of its lanes."""
 
@@ -150,7 +158,7 @@ def restrict(knowledge: Knowledge, lanes: np.ndarray) -> list[Part]:
         return [Part(lanes, part.clock, part.proxy_fence, part.after_fence)]
     found = []
     for part in knowledge:
-        inside = part.lanes[np.isin(part.lanes, lanes, assume_unique=True)]
+        inside = part.lanes[among(part.lanes, lanes)]
         if len(inside):
             found.append(Part(inside, part.clock, part.proxy_fence, part.after_fence))
     return found

@@ -47,7 +47,7 @@ class Commit:
             clock = ticket.arrived(tracked, detector.size).with_past(ticket.clock)
             known = [tracked, ticket.clock]
             for barrier in self.barriers:
-                detector.peers.operation(barrier.cta.rank, ticket)
+                detector.operation_reaches(barrier.cta, ticket)
 
         def knows(other: Clock) -> bool:
             return not known or holds(join(known), other)

@@ -106,7 +106,7 @@ class Product:
         if detector is None or ticket is None:
             return
         for cta in self.ctas:
-            detector.peers.operation(cta.rank, ticket)
+            detector.operation_reaches(cta, ticket)
             for units in (a_units, b_units):
                 detector.operation_access(ticket, cta.shared, units, writes=False)
         for tmem, _, (rows, columns) in pieces:

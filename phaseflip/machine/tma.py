@@ -134,8 +134,8 @@ class Load:
             )
             for box, barrier, _ in self.copies:
                 detector.operation_access(ticket, box.shared, box.units, writes=True, fenced=True)
-                for cta in (box.cta, barrier.cta):
-                    detector.peers.operation(cta.rank, ticket)
+                detector.operation_reaches(box.cta, ticket)
+                detector.operation_reaches(barrier.cta, ticket)
             clock = ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
         for box, barrier, phase in self.copies:
             box.load()

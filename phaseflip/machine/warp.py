@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..instructions import instruction
-from ..vector_clock import Knowledge, restrict, united
+from ..vector_clock import Knowledge, Part, restrict, united
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -59,6 +59,7 @@ class Group:
         "wait",
         "wait_site",
         "knowledge",
+        "common",
         "_tiled",
     )
 
@@ -78,6 +79,8 @@ class Group:
         self.wait: Wait | None = None
         self.wait_site: Place | None = None
         self.knowledge: Knowledge = ()
+        self.common: tuple[Knowledge, Part] | None = None
+        """Knowledge, and what all of its parts know; kept until the knowledge changes."""
         self._tiled: tuple[int, Lanes] = (1, lanes)
 
     def subset(self, keep: Array, pc: int, joins: tuple[Join, ...]) -> Group:

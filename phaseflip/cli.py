@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{list,run,fault,study}"
+        dest="command", required=True, metavar="{list,run,compare,fault,study}"
     )
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
@@ -90,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         "--schedule",
         default="in-order",
         metavar="NAME",
-        help="in-order, eager, lazy or random:SEED (default: in-order)",
+        help="in-order, eager, lazy or random:SEED (default: in-order), then any of +delay:cta1 +delay:warps4-7"
+        " +delay:cta0.warp3, which hold threads back as long as anything else can happen",
     )
     run.add_argument(
         "--inputs",
@@ -114,17 +115,20 @@ def _parser() -> argparse.ArgumentParser:
         " bent (default: ptx)",
     )
     run.add_argument("--device", choices=DEVICE_CHOICES, default="auto", help="(default: auto)")
-    from phaseflip.cli_study import add_commands
+    from phaseflip import cli_compare, cli_study
 
-    add_commands(commands, common, _extent)
+    cli_compare.add_commands(commands, common, _extent)
+    cli_study.add_commands(commands, common, _extent)
     return parser
 
 
 class _ProgressBar:
     """Calls ``(done, total)`` drive a bar on standard error, shown once two seconds have passed."""
 
-    def __init__(self, label: str, delay_seconds: float = PROGRESS_AFTER_SECONDS) -> None:
-        self._label = label
+    def __init__(
+        self, label: str, unit: str = "CTAs", delay_seconds: float = PROGRESS_AFTER_SECONDS
+    ) -> None:
+        self._label, self._unit = label, unit
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._closed = False
@@ -148,13 +152,11 @@ class _ProgressBar:
             if self._progress is not None:
                 self._progress.stop()
 
-    def __call__(self, done_ctas: int, total_ctas: int) -> None:
+    def __call__(self, done: int, total: int) -> None:
         with self._lock:
-            self._done = (done_ctas, total_ctas)
+            self._done = (done, total)
             if self._progress is not None:
-                self._progress.update(
-                    self._progress.task_ids[0], completed=done_ctas, total=total_ctas
-                )
+                self._progress.update(self._progress.task_ids[0], completed=done, total=total)
 
     def _show(self) -> None:
         from rich.console import Console
@@ -167,7 +169,7 @@ class _ProgressBar:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
             self._progress = Progress(
                 *columns,
-                TextColumn("CTAs"),
+                TextColumn(self._unit),
                 Elapsed(),
                 console=Console(stderr=True),
                 transient=True,
@@ -178,12 +180,12 @@ class _ProgressBar:
 
 
 @contextlib.contextmanager
-def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress callback for the run on a terminal, None elsewhere."""
+def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int], None] | None]:
+    """A progress callback (done, total) on a terminal, None elsewhere."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
-    with _ProgressBar(label) as bar:
+    with _ProgressBar(label, unit) as bar:
         yield bar
 
 
@@ -222,7 +224,7 @@ def _run(args: argparse.Namespace) -> Outcome:
     kernel = find_kernel(args.kernel)
     shape = (args.M, args.N, args.K)
     try:
-        with _progress(kernel.name) as progress:
+        with progress_bar(kernel.name) as progress:
             verdict = verify(
                 kernel,
                 *shape,

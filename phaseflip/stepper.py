@@ -35,6 +35,8 @@ class Stepper:
             if not runnable and self.schedule.lazy and self.release_a_join():
                 continue
             pipes = [p for p in cluster.pipes.values() if p]
+            if self.schedule.delays:
+                runnable = self.prompt(runnable, bool(pipes))
             if runnable or pipes:
                 choice = self.schedule.pick(len(runnable), len(pipes))
                 if choice < len(runnable):
@@ -47,6 +49,16 @@ class Stepper:
                         raise SimulatorFault("threads were lost at a join")
                     return
                 raise Deadlock(deadlock_finding(cluster))
+
+    def prompt(self, runnable: list[Group], landings: bool) -> list[Group]:
+        """Those that no delay holds back; all, if there are none and nothing can land."""
+        delays = self.schedule.delays
+        prompt = [
+            g
+            for g in runnable
+            if not any(d.holds(g.cta.rank, int(g.lanes[0]) >> 5) for d in delays)
+        ]
+        return prompt if prompt or landings else runnable
 
     def step(self, g: Group) -> None:
         """Run a group until it waits, parts, meets others or exits; by single blocks where the schedule interleaves."""

@@ -65,6 +65,10 @@ class Stepper:
         if g.wait is not None:
             wait, g.wait = g.wait, None
             wait.finish(g)
+            merged = self.meet(g)
+            if merged is None:
+                return
+            g = merged
         blocks, turn = self.cluster.program.blocks, 0
         while True:
             result = blocks[g.pc](g)
@@ -81,13 +85,6 @@ class Stepper:
                 if result == EXIT:
                     self.exit(g)
                     return
-                if g.joins and g.joins[-1].pc == result:
-                    merged = self.meet(g)
-                    if merged is None:
-                        return
-                    g = merged
-                if self.single_blocks:
-                    return
             elif result is PARTED:
                 return
             else:
@@ -96,6 +93,12 @@ class Stepper:
                     return
                 g.wait = None
                 result.finish(g)
+            merged = self.meet(g)
+            if merged is None:
+                return
+            g = merged
+            if self.single_blocks and result.__class__ is int:
+                return
 
     def yield_turn(self, g: Group, blocks: int) -> None:
         """A group that runs on and on may be polling: let others run, and end the run if nothing ever changes."""

@@ -219,10 +219,18 @@ class Join:
         complete = {
             w for w, c in zip(here.tolist(), count.tolist(), strict=True) if expected[w] == c
         }
-        free = [g for g in self.arrived if complete.issuperset(g.warp_ids())]
+        free: list[Group] = []
+        staying: list[Group] = []
+        for g in self.arrived:
+            goes = np.isin(g.lanes >> 5, list(complete))
+            for part, keep in ((free, goes), (staying, ~goes)):
+                if keep.all():
+                    part.append(g)
+                elif keep.any():
+                    part.append(g.subset(keep, g.pc, g.joins))
         if not free:
             return None
-        self.arrived = [g for g in self.arrived if g not in free]
+        self.arrived = staying
         return self._merge(free)
 
     def _merge(self, groups: list[Group]) -> Group:

@@ -65,6 +65,9 @@ test_mmas_of_two_threads_ordered_by_tcgen05_fences_were_a_race = gives(
     pairs.accumulators, second_thread=True
 )
 test_lanes_that_waited_apart_never_met_again = gives(look_alikes.some_lanes_wait_first)
+test_lanes_that_waited_for_different_barriers_left_their_warps_behind = gives(
+    look_alikes.one_lane_of_each_warp_waits
+)
 test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
     tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
 )

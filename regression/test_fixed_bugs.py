@@ -7,7 +7,9 @@ from phaseflip.machine.barriers import BarrierWait, NamedBarrier
 from phaseflip.vector_clock import Clock
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
+from tests.litmus import test_named_barriers as named
 from tests.litmus import test_shared_memory as shared
+from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus.harness import SCHEDULES, gives, run
@@ -39,6 +41,22 @@ def test_a_use_without_init_was_a_finding_of_its_own_where_the_init_had_been_exe
         found = run(mbarrier.own_init, schedule, sync=False).findings
         assert [(f.code, f.other) for f in found] == [("barrier-not-initialised", None)]
 
+
+test_an_arrival_that_came_before_the_init_was_lost_and_its_waiter_deadlocked = gives(
+    mbarrier.own_init, "barrier-not-initialised @arrive", sync=False, waits=True
+)
+test_of_two_inits_the_one_that_came_last_was_named = gives(
+    mbarrier.initialised_by_two_roles, "barrier-reinitialised @second <first", one=False
+)
+test_a_barrier_with_two_counts_was_a_deadlock_or_a_mismatch_at_either_line = gives(
+    shared.counts, "barrier-mismatch @two <three", "deadlock @three", same=False
+)
+test_more_threads_than_a_barrier_takes_deadlocked_when_they_ran_apart = gives(
+    named.counted, "barrier-mismatch @meet", "deadlock @meet", count=96
+)
+test_an_mma_by_a_whole_warp_was_also_a_race_if_another_lane_than_the_committing_came_last = gives(
+    tcgen05.product, "duplicate-issue tmem @mma_by_warp <mma_by_warp", elect=False
+)
 
 # -- missed -----------------------------------------------------------------------------------------------------------------
 test_a_second_reader_of_tmem_hid_the_first = gives(
@@ -74,12 +92,12 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     """Others complete ten rounds of the barrier before it goes on from the first."""
     told = []
     detector = SimpleNamespace(acquire=lambda group, clock, everything: told.append(clock))
-    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64))
+    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64), 64)
     sleeper = BarrierWait(barrier, barrier.round)
     clocks = [Clock.zero(2) for _ in range(11)]
     for clock in clocks:
         barrier.round.clocks.append(clock)
-        barrier.arrive(Place(), 64, 64)
+        barrier.arrive(Place(), 64)
     assert sleeper.ready()
     sleeper.finish(SimpleNamespace(cta=SimpleNamespace(detector=detector)))
     assert told == clocks[:1]

@@ -10,22 +10,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..finding import Place
 from ..vector_clock import Clock, join, united
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Repeated
 from .warp import Agents
 
 if TYPE_CHECKING:
-    from ..finding import Place
-    from .cta import CTA
+    from .cta import CTA, Cluster
     from .warp import Group
 
 MAX_COUNT = (1 << 20) - 1
 NEVER = -2
+UNKNOWN = 1 << 40
+"""Count of a barrier that is used before its init: no number of arrivals completes a phase."""
+
+
+class Init(NamedTuple):
+    """An executed mbarrier.init: the component and epoch of its thread."""
+
+    place: Place
+    thread: int
+    epoch: int
 
 
 class Mbarrier:
@@ -38,16 +48,17 @@ class Mbarrier:
     """
 
     __slots__ = (
-        "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
+        "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "inits",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
-        "loads_in_flight", "overrun",
+        "loads_in_flight", "overrun", "initialised", "abandoned",
     )  # fmt: skip
 
-    def __init__(
-        self, name: str, cta: CTA, expected: int, init: tuple[Place, int, int] | None
-    ) -> None:
+    def __init__(self, name: str, cta: CTA, expected: int | None) -> None:
         self.name, self.cta = name, cta
-        self.expected = self.pending = expected
+        self.expected = self.pending = UNKNOWN if expected is None else expected
+        self.initialised = expected is not None
+        self.abandoned = False
+        """Nothing could run while threads waited, and no init had come: waits pass."""
         self.tx = 0
         self.registered = 0
         """Bytes that this phase has been told to expect."""
@@ -74,8 +85,19 @@ class Mbarrier:
         """Phases in which one instruction arrives more often than expected: which arrival ends them is open."""
         self.ends: dict[int, Clock | None] = {}
         """As `completed`, but for those phases too: who knows it, knows that the phase has ended."""
-        self.init = init
-        """(place, component, epoch) of the thread that initialised it; None without race checks."""
+        self.inits: list[Init] = []
+        """Who initialised it; more than one is an error, and nobody is known without race checks."""
+
+    def initialise(self, place: Place, expected: int) -> None:
+        """mbarrier.init. What has arrived before counts, as if the init had come first."""
+        early = self.expected - self.pending
+        self.initialised, self.abandoned = True, False
+        self.expected, self.pending = expected, max(expected - early, 0)
+        if early > expected:
+            who = "threads that did not see the init"
+            self._report_over_arrival(place, who, early - expected, False)
+        if early:
+            self._settle_bytes(place)
 
     def announce(self, count: int, clock: Clock | None) -> None:
         """`count` arrivals have been issued by one instruction; `clock` is what its threads know.
@@ -214,7 +236,7 @@ class MbarrierWait:
 
     def ready(self) -> bool:
         """The awaited phase is complete."""
-        return self.barrier.phase > self.phase
+        return self.barrier.phase > self.phase or self.barrier.abandoned
 
     def finish(self, group: Group) -> None:
         """Acquire what was released up to the end of the phase."""
@@ -264,16 +286,31 @@ def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
             detector.acquire(g, clock)
 
 
-def barrier_at(g: Group, place: Place, address: int) -> Mbarrier | None:
+def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
     """The barrier object at a shared address; reports barrier-not-initialised where no init is visible to the group.
 
-    None where no init has been executed at all.
+    What is done to it before its init counts as if the init had come first, whichever comes first under this schedule;
+    waits pass if none ever comes.
     """
-    found = g.cta.cluster.mbarriers.get(address)
-    if found is not None:
-        detector = g.cta.detector
-        if detector is None or found.init is None or detector.knows(g, *found.init[1:]):
-            return found
-    init = None if found is None or found.init is None else found.init[0]
-    g.cta.report(findings.not_initialised(place, str(g), g.cta.barrier_name(address), init))
+    cta, detector = g.cta, g.cta.detector
+    found = cta.cluster.mbarriers.get(address)
+    if found is None:
+        found = Mbarrier(cta.barrier_name(address), cta, None)
+        cta.cluster.mbarriers[address] = found
+    if detector is None:
+        visible = found.initialised
+    else:
+        visible = any(detector.knows(g, init.thread, init.epoch) for init in found.inits)
+    if not visible:
+        executed = found.inits[0].place if found.inits else None
+        init = cta.program.init_of(found.name) or executed
+        cta.report(findings.not_initialised(place, str(g), found.name, init))
     return found
+
+
+def abandon_uninitialised(cluster: Cluster) -> bool:
+    """Nothing can run: threads that wait on barriers without an init go on. False if there are none (left)."""
+    found = [b for b in cluster.mbarriers.values() if not (b.initialised or b.abandoned)]
+    for barrier in found:
+        barrier.abandoned = True
+    return bool(found)

@@ -75,7 +75,7 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
 
 
 def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Finding:
-    """A use without an init before it; `init` is one that nothing orders before it, as far as it has been executed."""
+    """A use without an init before it; `init` is the first of the program."""
     known = (
         "there is none"
         if init is None
@@ -90,15 +90,16 @@ def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Fi
     )
 
 
-def reinitialised(place: Place, other: Place, who: str, threads: int, name: str) -> Finding:
-    """An init of a live barrier, or by several threads."""
-    many = f"{threads} threads initialise it"
+def reinitialised(name: str, place: Place, other: Place) -> Finding:
+    """Two inits of one barrier: the later of the program is named, against the earlier."""
+    first, second = sorted([place, other], key=lambda p: p.order)
+    again = "more than once there" if first == second else f"at line {first.line} too"
     return Finding(
         "barrier-reinitialised",
-        many if threads > 1 else "it is live: no mbarrier.inval came before",
-        place=place,
-        other=other,
-        what=f"{who} initialises {name}",
+        f"it is initialised {again}, and no mbarrier.inval came between",
+        place=second,
+        other=first,
+        what=f"mbarrier.init of {name}, which is live",
         fix="let one thread initialise each barrier, once",
     )
 

@@ -15,7 +15,16 @@ from ..instructions import instruction
 from ..vector_clock import Clock
 from . import mbarrier_findings as findings
 from .divergence import Parted, split
-from .mbarrier import MAX_COUNT, NEVER, LanesWait, Mbarrier, MbarrierWait, barrier_at, consume
+from .mbarrier import (
+    MAX_COUNT,
+    NEVER,
+    Init,
+    LanesWait,
+    Mbarrier,
+    MbarrierWait,
+    barrier_at,
+    consume,
+)
 from .mbarrier_findings import Repeated
 
 if TYPE_CHECKING:
@@ -33,38 +42,34 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     memory = g.cta.shared
     memory.items(mbar - memory.base, 8)
     barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
-    known = barriers.get(mbar)
-    if known is not None or g.n > 1:
-        other = place if known is None or known.init is None else known.init[0]
-        name = g.cta.barrier_name(mbar)
-        g.cta.report(findings.reinitialised(place, other, str(g), g.n, name))
-        if known is not None:
-            return
-    init = None
+    barrier = barriers.get(mbar)
+    if barrier is None:
+        barrier = barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, None)
+    first, before = not barrier.initialised, {init.place for init in barrier.inits}
+    for other in before | ({place} if g.n > 1 or not (first or before) else set()):
+        g.cta.report(findings.reinitialised(barrier.name, place, other))
     if detector is not None:
-        thread = int(g.lanes[0]) + g.cta.first_component
-        init = (place, thread, int(detector.epochs[thread]))
-        one = g.view(np.arange(g.n) == 0)
-        one.r = g.r
-        detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
+        if first:
+            one = g.view(np.arange(g.n) == 0)
+            one.r = g.r
+            detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
+        for thread in (g.lanes + g.cta.first_component).tolist():
+            barrier.inits.append(Init(place, thread, int(detector.epochs[thread])))
         detector.tick(g)
-    barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, count, init)
+    if first:
+        barrier.initialise(place, count)
 
 
 @instruction("mbarrier.arrive", uniform=("mbar", "count"))
 def mbarrier_arrive(g: Group, place: Place, mbar: int, count: int = 1) -> None:
     """mbarrier.arrive.release.cta.shared::cta.b64 _, [addr], count: every lane arrives `count` times and releases."""
-    barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, count, 0)
+    _arrive(g, place, barrier_at(g, place, mbar), count, 0)
 
 
 @instruction("mbarrier.arrive.expect_tx", uniform=("mbar", "tx_count"))
 def mbarrier_arrive_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
     """mbarrier.arrive.expect_tx.release.cta.b64 _, [addr], txCount: expect txCount more bytes, then arrive, each lane."""
-    barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, 1, tx_count)
+    _arrive(g, place, barrier_at(g, place, mbar), 1, tx_count)
 
 
 def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int) -> None:
@@ -106,8 +111,6 @@ def mbarrier_try_wait_parity(
     """
     g.cta.bytes["waits"] += g.warps
     barrier, parity = barrier_at(g, place, mbar), parity & 1
-    if barrier is None:
-        return None
     consumed = barrier.consumed[g.lanes + g.cta.first_component]
     if (consumed == consumed[0]).all():
         wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity)

@@ -161,12 +161,14 @@ class TensorCore:
         a: int,
         b: int,
         accumulate: bool,
+        judged: bool,
     ) -> None:
         """One MMA (M, N = shape) by one thread: append it to the open batch, or open a new one.
 
         Only MMAs on one accumulator, of one shape and kind, are a pipeline, which executes in the order of issue.
+        `judged`: its accesses are put before the race detector.
         """
-        batch, detector = self.open, self.cta.detector
+        batch, detector = self.open, self.cta.detector if judged else None
         part = None if detector is None else detector.part_of(g, thread)
         if batch is None or not accumulate or not batch.continues(place, thread, key, part):
             self.close_batch()
@@ -204,13 +206,17 @@ def tcgen05_mma(
 ) -> None:
     """tcgen05.mma.cta_group.kind [d_tmem], a_desc, b_desc, idesc, enable_input_d: D = A B^T (+ D), asynchronously.
 
-    One thread issues one MMA; here every lane of the group issues its own. kind::f16 (fp16, bf16) only.
+    One thread issues one MMA; here every lane of the group issues its own. kind::f16 (fp16, bf16) only. Lanes of a warp
+    that issue the same MMA are reported; all of them compute, and for the order of accesses the lowest stands for them.
     """
     if cta_group != 1:
         raise KernelFault(
             "resource-limit", "tcgen05.mma.cta_group::2 needs a cluster, which is not simulated yet"
         )
-    if g.n > g.warps:  # several lanes of a warp; two warps that issue the same are found as a pair
+    operands = [g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)]
+    lanes = list(zip(g.lanes.tolist(), *operands, strict=True))
+    issued = {(lane[0] >> 5, *lane[1:]) for lane in lanes}
+    if len(issued) < g.n:  # two warps that issue the same are found as a pair of accesses
         g.cta.report(
             Finding(
                 "duplicate-issue",
@@ -222,11 +228,6 @@ def tcgen05_mma(
                 fix="guard the issue with T.ptx.elect_sync()",
             )
         )
-    lanes = zip(
-        g.lanes.tolist(),
-        *(g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)),
-        strict=True,
-    )
     for thread, d, a, b, i, accumulate in lanes:
         try:
             fields = InstructionDescriptor.decode(i, kind)
@@ -237,9 +238,12 @@ def tcgen05_mma(
             raise KernelFault("out-of-bounds", str(error)) from None
         columns = accumulator_columns(fields.m, fields.n, cta_group)
         g.cta.tmem.check(g, place, split_address(d)[1], columns)
+        same = (thread >> 5, d, a, b, i, accumulate)
         g.cta.tensor_core.issue(
-            g, place, thread, (d, i, kind), (fields.m, fields.n), a, b, bool(accumulate)
-        )
+            g, place, thread, (d, i, kind), (fields.m, fields.n), a, b, bool(accumulate),
+            judged=same in issued,
+        )  # fmt: skip
+        issued.discard(same)
 
 
 class Commit:
@@ -291,8 +295,6 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     barrier = barrier_at(g, place, mbar)
     core, detector = g.cta.tensor_core, g.cta.detector
     core.close_batch()
-    if barrier is None:
-        return
     tickets: list[Ticket | None] = [None] * g.n
     if detector is not None:
         lanes = g.lanes.tolist()

@@ -204,8 +204,6 @@ def cp_async_bulk_tensor_g2s(
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (dst, mbar, tensor_map, *coordinates)]
     for thread, to, barrier_address, map_address, *corner in zip(*lanes, strict=True):
         barrier = barrier_at(g, place, barrier_address)
-        if barrier is None:
-            continue
         shared = g.cta.shared
         box = _Box(g, tensor_map_at(g, map_address), shared, to - shared.base, tuple(corner))
         phase = intended_phase(g, barrier)

@@ -56,14 +56,13 @@ test_shared_load_requires_every_storing_lane_to_arrive_or_warp_sync = requires(
 test_arrivals_of_every_storing_lane_require_no_warp_sync = gives(handover, warp_sync=False)
 
 
-def test_wait_requires_init():
-    for schedule in SCHEDULES:
-        codes = {f.code for f in run(handover, schedule, init=False, wait=True).findings}
-        assert "barrier-not-initialised" in codes
+test_wait_requires_init = requires(
+    handover, "init", "barrier-not-initialised @arrive", "barrier-not-initialised @wait", RACE
+)
 
 
-def own_init(sync=True):
-    """The barrier is initialised by warp 0 and used by warp 1."""
+def own_init(sync=True, waits=False):
+    """The barrier is initialised by warp 0 and used by warp 1; with `waits`, warp 0 waits for it."""
 
     @T.prim_func
     def kernel(D: T.Buffer((N,), "int32")):
@@ -82,20 +81,21 @@ def own_init(sync=True):
         if warp == 1:
             if lane == 0:
                 T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # arrive
+        if waits:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
         D[warp * 32 + lane] = 1
 
     return kernel
 
 
-def test_arrive_requires_cta_sync_after_init():
-    """Under which schedule the init comes first decides whether there is anything to name beside the use."""
-    assert all(run(own_init, s).findings == [] for s in SCHEDULES)
-    for schedule in SCHEDULES:
-        (finding,) = [f for f in run(own_init, schedule, sync=False).findings if f.code != "race"]
-        assert (finding.code, finding.line) == (
-            "barrier-not-initialised",
-            line_of(own_init, "arrive"),
-        )
+test_arrive_requires_cta_sync_after_init = requires(
+    own_init, "sync", "barrier-not-initialised @arrive"
+)
+test_an_arrival_before_the_init_counts_all_the_same = gives(
+    own_init, "barrier-not-initialised @arrive", sync=False, waits=True
+)
 
 
 # -- counts ---------------------------------------------------------------------------------------------------------------
@@ -253,6 +253,33 @@ def initialised_by_each_warp(one=True):
 
 test_init_requires_one_thread = requires(
     initialised_by_each_warp, "one", "barrier-reinitialised @init <init"
+)
+
+
+def initialised_by_two_roles(one=True):
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if lane == 0:
+            if warp == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # first
+            else:
+                if not one:
+                    T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # second
+        T.cuda.cta_sync()
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_init_requires_one_role = requires(
+    initialised_by_two_roles, "one", "barrier-reinitialised @second <first"
 )
 
 

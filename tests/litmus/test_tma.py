@@ -6,7 +6,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane
 
-from .harness import SCHEDULES, gives, line_of, requires, run
+from .harness import SCHEDULES, gives, requires, run
 
 ROWS, COLUMNS = 32, 8
 BOX = ROWS * COLUMNS * 2
@@ -86,10 +86,9 @@ def test_a_deadlock_names_the_bytes():
         assert all(e["barrier"]["bytes_missing"] == BOX for e in finding.data)
 
 
-def test_loads_require_cta_sync_after_barrier_init():
-    for schedule in SCHEDULES:
-        codes = {f.code for f in run(loads, schedule, init_sync=False).findings}
-        assert "barrier-not-initialised" in codes
+test_loads_require_cta_sync_after_barrier_init = requires(
+    loads, "init_sync", "barrier-not-initialised @wait"
+)
 
 
 def releases(by_issuer=True):
@@ -287,7 +286,7 @@ def refills(wait=True, wait_load=True):
                     Tx.copy_async(  # load
                         s[:, :], A[:, :], dispatch="tma_auto", mbar=full.ptr_to([0])
                     )
-                    T.ptx.mbarrier.arrive.expect_tx(full.ptr_to([0]), TILE)
+                    T.ptx.mbarrier.arrive.expect_tx(full.ptr_to([0]), TILE)  # expect
                     if wait_load:
                         T.ptx.mbarrier.try_wait(full.ptr_to([0]), i)
                     Tx.gemm_async(  # mma
@@ -315,9 +314,11 @@ def refills(wait=True, wait_load=True):
 test_refill_requires_wait_for_the_mma_and_no_fence = requires(
     refills, "wait", "race shared war @load <mma"
 )
-
-
-def test_mma_requires_wait_for_the_load():
-    for schedule in SCHEDULES:
-        titles = {(f.title, f.line) for f in run(refills, schedule, wait_load=False).findings}
-        assert ("race shared raw", line_of(refills, "mma")) in titles
+test_mma_requires_wait_for_the_load = requires(
+    refills,
+    "wait_load",
+    "race shared raw @mma <load",
+    "race shared waw @load <load",
+    "over-arrival @expect <expect",
+    "tx-count-mismatch @expect",
+)

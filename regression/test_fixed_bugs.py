@@ -12,6 +12,7 @@ from tests.litmus import test_shared_memory as shared
 from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
+from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, gives, run
 
 # -- found under some schedules only ------------------------------------------------------------------------------------
@@ -57,6 +58,15 @@ test_more_threads_than_a_barrier_takes_deadlocked_when_they_ran_apart = gives(
 test_an_mma_by_a_whole_warp_was_also_a_race_if_another_lane_than_the_committing_came_last = gives(
     tcgen05.product, "duplicate-issue tmem @mma_by_warp <mma_by_warp", elect=False
 )
+
+
+def test_a_copy_that_landed_after_its_phase_had_ended_was_also_a_race():
+    """Under these schedules a copy lands after another warp has read: the phase expects the bytes of one copy only."""
+    for seed in (56, 71, 83, 96):
+        for flags in ({"expect_last": False}, {"expect_last": True}):
+            found = run(tma.shared_phase, f"random:{seed}", nbytes=tma.BOX, **flags).findings
+            assert [f.title for f in found] == ["tx-count-mismatch"]
+
 
 # -- missed -----------------------------------------------------------------------------------------------------------------
 test_a_second_reader_of_tmem_hid_the_first = gives(

@@ -51,6 +51,7 @@ class Mbarrier:
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "inits",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
         "loads_in_flight", "overrun", "initialised", "abandoned",
+        "event_at_end",
     )  # fmt: skip
 
     def __init__(self, name: str, cta: CTA, expected: int | None) -> None:
@@ -65,6 +66,8 @@ class Mbarrier:
         self.loads_in_flight: Counter[int] = Counter()
         """Phase -> bulk loads meant for it that have not landed; it does not end before them, however few bytes it
         expects: which of them would be left out depends on what lands first."""
+        self.event_at_end: dict[int, int] = {}
+        """Phase -> number of the race detector's next event when it ended."""
         self.overrun: set[int] = set()
         """Phases for which more bytes have come than expected."""
         self.phase = 0
@@ -192,9 +195,11 @@ class Mbarrier:
         if self.pending == 0 and self.tx == 0:
             self._check_lapped()
             self.ends[self.phase] = self.completed[self.phase] = self.clock
+            if self.clock is not None and self.cta.detector is not None:
+                self.event_at_end[self.phase] = len(self.cta.detector.launch.events)
             if self.phase in self.undecided:
                 self.completed[self.phase] = self.completed.get(self.phase - 1)
-            for old in (self.ends, self.completed, self.arrivals):
+            for old in (self.ends, self.completed, self.arrivals, self.event_at_end):
                 old.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected

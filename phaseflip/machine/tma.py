@@ -134,9 +134,13 @@ class Load:
             detector.operation_access(
                 self.ticket, self.box.memory, self.box.touched(), writes=False, fenced=True
             )
-            detector.operation_access(
-                self.ticket, self.box.shared, self.box.units, writes=True, fenced=True
-            )
+            if self.phase < self.barrier.phase:  # which was told to expect too few bytes
+                end = self.barrier.event_at_end.get(self.phase, 0)
+                detector.late_write(self.ticket, self.box.shared, self.box.units, end)
+            else:
+                detector.operation_access(
+                    self.ticket, self.box.shared, self.box.units, writes=True, fenced=True
+                )
             clock = self.ticket.arrived(detector.zero, detector.size)
         self.box.load()
         self.cta.bytes["global_to_shared"] += self.box.map.box_bytes

@@ -91,6 +91,59 @@ test_loads_require_cta_sync_after_barrier_init = requires(
 )
 
 
+def shared_phase(nbytes=2 * BOX, expect_last=False):
+    """Two warps load a box each for one phase, which the first (or the last) of them tells how much to expect."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Buffer((2 * ROWS, COLUMNS), "float16"), D: T.Buffer((2 * ROWS, COLUMNS), "float16")
+    ):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        first = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        second = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.cuda.cta_sync()
+        if warp == 0:
+            if T.ptx.elect_sync():
+                Tx.copy_async(  # first
+                    first[:, :], A[0:ROWS, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                )
+                if not expect_last:
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)  # by_first
+        else:
+            if T.ptx.elect_sync():
+                Tx.copy_async(  # second
+                    second[:, :], A[ROWS : 2 * ROWS, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                )
+                if expect_last:
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)  # by_second
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+        if warp == 0:
+            D[lane, 0] = first[lane, 0]  # read_first
+        else:
+            D[32 + lane, 0] = second[lane, 0]  # read_second
+
+    return kernel
+
+
+test_two_warps_may_load_for_one_phase = gives(shared_phase)
+test_loads_of_two_warps_require_the_bytes_of_both = gives(
+    shared_phase, "tx-count-mismatch @by_first", nbytes=BOX
+)
+test_loads_of_two_warps_require_the_bytes_of_both_from_whichever_expects = gives(
+    shared_phase, "tx-count-mismatch @by_second", nbytes=BOX, expect_last=True
+)
+
+
 def releases(by_issuer=True):
     """A thread writes shared memory and issues a load; who waits for the load wants to read the writes too."""
 

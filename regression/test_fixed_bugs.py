@@ -28,6 +28,12 @@ test_the_arrival_too_many_was_the_one_that_happened_to_come_last = gives(
 test_two_phases_that_ended_while_a_waiter_slept_were_not_a_lap = gives(
     mbarrier.lapped_once, "lapped-wait @wait", after_wait=False
 )
+test_a_wait_far_behind_its_barrier_passed_unnoticed_when_the_others_ran_ahead = gives(
+    mbarrier.skips, "lapped-wait @wait", awaited=False, more=7, parity=1
+)
+test_a_wait_for_a_phase_known_from_another_barrier_was_lapped_only_when_it_came_early = gives(
+    mbarrier.skips, "lapped-wait @wait", awaited=False
+)
 test_arrivals_for_the_next_round_were_dropped_and_the_kernel_deadlocked = gives(
     mbarrier.phases,
     "lapped-wait @wait",
@@ -86,6 +92,13 @@ test_data_over_a_live_mbarrier_went_unnoticed = gives(
 )
 test_a_warp_loaded_what_only_its_first_lane_had_waited_for = gives(
     pairs.elected_wait, "race tmem raw @ld <mma", all_lanes=False
+)
+
+test_the_end_of_a_phase_was_taken_as_known_from_a_later_commit_to_another_barrier = gives(
+    mbarrier.two_commits, "lapped-wait @wait", "race shared raw @load <store", seen=False
+)
+test_a_wait_on_a_fresh_barrier_could_be_lapped_unnoticed = gives(
+    mbarrier.fresh, "lapped-wait @wait", awaited=False
 )
 
 # -- false alarms and crashes -------------------------------------------------------------------------------------------

@@ -44,7 +44,8 @@ class Mbarrier:
     `expected` arrivals a phase; `pending` of them still missing in the current phase; `tx` bytes still to come; `phase`
     the number of phases completed since init, whose lowest bit is the parity of the current phase. `started` counts the
     arrivals announced so far, those of operations in flight included; `consumed[t]` is the last phase that thread t has
-    waited for. `clock` is what arrivals have released, `completed[p]` that at the end of phase p.
+    waited for. `clock` is what arrivals have released, `completed[p]` that at the end of phase p, of all phases: how far
+    behind a thread is that comes to wait depends on the schedule.
     """
 
     __slots__ = (
@@ -199,7 +200,7 @@ class Mbarrier:
                 self.event_at_end[self.phase] = len(self.cta.detector.launch.events)
             if self.phase in self.undecided:
                 self.completed[self.phase] = self.completed.get(self.phase - 1)
-            for old in (self.ends, self.completed, self.arrivals, self.event_at_end):
+            for old in (self.arrivals, self.event_at_end):
                 old.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected
@@ -211,7 +212,7 @@ class Mbarrier:
         That is, the arrivals of this phase must be ordered after those waits; else a late waiter finds the parity of its
         phase used again.
         """
-        if self.after is None or self.phase == 0 or self.cta.detector is None:
+        if self.after is None or self.cta.detector is None:
             return
         seen = self.after.seen[: len(self.consumed)]
         late = np.flatnonzero((self.consumed == self.phase - 1) & (seen < self.wait_epochs))
@@ -245,8 +246,7 @@ class MbarrierWait:
 
     def finish(self, group: Group) -> None:
         """Acquire what was released up to the end of the phase."""
-        if self.barrier.phase > self.phase + 1:
-            group.cta.report(findings.lapped_wait(self.barrier, self.place, str(group), self.phase))
+        report_if_lapped(group, self.barrier, self.phase, self.place)
         consume(group, self.barrier, self.phase, self.place)
 
     def describe(self) -> str:
@@ -275,6 +275,12 @@ class LanesWait:
     def describe(self) -> str:
         """Each of the waits."""
         return "; ".join(wait.describe() for _, wait in self.parts if wait is not None)
+
+
+def report_if_lapped(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
+    """A wait for `phase` finds that the next one has completed too, so nothing had made that one wait for it."""
+    if barrier.phase > phase + 1:
+        g.cta.report(findings.lapped_wait(barrier, place, str(g), phase))
 
 
 def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:

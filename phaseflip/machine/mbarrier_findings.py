@@ -52,13 +52,14 @@ def over_arrival(
 
 
 def lapped_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding:
-    """A waiter for `phase` may find that the next one has completed too."""
+    """A waiter for `phase` (-1: the one before the first) may find that the next one has completed too."""
+    name = f"phase {phase}" if phase >= 0 else "the phase before the first"
     return Finding(
         "lapped-wait",
         f"nothing makes phase {phase + 1} wait for this wait; once it has completed, parity {phase & 1} means "
         f"phase {phase + 2}",
         place=place,
-        what=f"{who} waits on {barrier.name} for phase {phase}",
+        what=f"{who} waits on {barrier.name} for {name}",
         fix="let the arrivals of each phase wait for this thread (an empty barrier, or a CTA barrier in the loop)",
     )
 

@@ -24,6 +24,7 @@ from .mbarrier import (
     MbarrierWait,
     barrier_at,
     consume,
+    report_if_lapped,
 )
 from .mbarrier_findings import Repeated
 
@@ -92,11 +93,11 @@ def intended_phase(g: Group, barrier: Mbarrier) -> int:
     detector = g.cta.detector
     if detector is None:
         return barrier.phase
-    for phase in range(barrier.phase - 1, max(barrier.phase - 5, -1), -1):
+    for phase in range(barrier.phase - 1, -1, -1):
         clock = barrier.ends.get(phase)
         if clock is None or detector.knows_clock(g, clock):
             return phase + 1
-    return max(barrier.phase - 4, 0)
+    return 0
 
 
 @instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
@@ -133,7 +134,9 @@ def _wait(g: Group, place: Place, barrier: Mbarrier, parity: int) -> MbarrierWai
     known = _known_phase(g, barrier, consumed)
     if known + 1 & 1 != parity:
         # Hardware passes at once if no later phase has completed, and these threads know of none.
-        if known >= 0 and known == consumed:
+        if known != consumed:
+            report_if_lapped(g, barrier, known, place)
+        elif known >= 0:
             _note_repeated(g, place, barrier, known)
         consume(g, barrier, known, place)
         return None

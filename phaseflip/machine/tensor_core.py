@@ -299,9 +299,11 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     if detector is not None:
         lanes = g.lanes.tolist()
         tickets = [
-            detector.issue(g, t, ("commit", g.cta.rank, t), place, g.agents(t), pipelined=True)
+            detector.issue(
+                g, t, ("commit", g.cta.rank, t, mbar), place, g.agents(t), pipelined=True
+            )
             for t in lanes
-        ]
+        ]  # commits to different barriers may arrive in any order
     clocks = [ticket.clock for ticket in tickets if ticket is not None]
     barrier.announce(g.n, join(clocks) if clocks else None)
     for thread, ticket in zip(g.lanes.tolist(), tickets, strict=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..finding import Place
-from ..vector_clock import Clock, join, united
+from ..vector_clock import ASYNC, SEEN, Clock, join, united
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Repeated
 from .warp import Agents
@@ -52,7 +52,7 @@ class Mbarrier:
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "inits",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
         "loads_in_flight", "overrun", "initialised", "abandoned",
-        "event_at_end",
+        "event_at_end", "init_fences", "async_users",
     )  # fmt: skip
 
     def __init__(self, name: str, cta: CTA, expected: int | None) -> None:
@@ -91,6 +91,10 @@ class Mbarrier:
         """As `completed`, but for those phases too: who knows it, knows that the phase has ended."""
         self.inits: list[Init] = []
         """Who initialised it; more than one is an error, and nobody is known without race checks."""
+        self.init_fences: dict[int, int] = {}
+        """Component of such a thread -> its epoch at its fence.mbarrier_init."""
+        self.async_users: set[int] = set()
+        """Components of the threads whose asynchronous operations use it, as soon as their first has been checked."""
 
     def initialise(self, place: Place, expected: int) -> None:
         """mbarrier.init. What has arrived before counts, as if the init had come first."""
@@ -317,6 +321,29 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
         init = cta.program.init_of(found.name) or executed
         cta.report(findings.not_initialised(place, str(g), found.name, init))
     return found
+
+
+def check_init_fence(g: Group, place: Place, lane: int, barrier: Mbarrier) -> None:
+    """A thread issues an operation that arrives on the barrier: a note if no fence on the path follows the init.
+
+    fence.mbarrier_init or fence.proxy.async of the initialising thread, or a fence.proxy.async of the issuing one.
+    """
+    detector, thread = g.cta.detector, lane + g.cta.first_component
+    if detector is None or thread in barrier.async_users:
+        return
+    barrier.async_users.add(thread)
+    clock, fenced = detector.snapshot(g, lane), detector.part_of(g, lane).proxy_fence
+    for init in barrier.inits:
+        if not clock.covers(SEEN, init.thread, init.epoch):
+            continue  # which is barrier-not-initialised
+        fence = barrier.init_fences.get(init.thread)
+        if not (
+            (fence is not None and clock.covers(SEEN, init.thread, fence))
+            or clock.covers(ASYNC, init.thread, init.epoch)
+            or fenced.covers(SEEN, init.thread, init.epoch)
+        ):
+            unfenced = findings.init_not_fenced(place, init.place, barrier.name)
+            g.cta.cluster.findings.add(unfenced, "init")
 
 
 def abandon_uninitialised(cluster: Cluster) -> bool:

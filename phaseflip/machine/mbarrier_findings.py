@@ -91,6 +91,21 @@ def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Fi
     )
 
 
+def init_not_fenced(place: Place, init: Place, name: str) -> Finding:
+    """An asynchronous operation uses a barrier whose init is ordered before, but not fenced."""
+    return Finding(
+        "missing-proxy-fence",
+        "no fence.mbarrier_init or fence.proxy.async follows the init; a note, since editions of the PTX ISA that say "
+        "how such an operation reaches its mbarrier name the generic proxy, which needs no fence",
+        place=place,
+        other=init,
+        memory="shared",
+        kind="raw",
+        what=f"{place.mnemonic} uses {name}, which line {init.line} initialises",
+        fix="T.ptx.fence.mbarrier_init() after the inits, by the thread that makes them, before the barrier that follows",
+    )
+
+
 def reinitialised(name: str, place: Place, other: Place) -> Finding:
     """Two inits of one barrier: the later of the program is named, against the earlier."""
     first, second = sorted([place, other], key=lambda p: p.order)

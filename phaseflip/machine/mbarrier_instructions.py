@@ -176,3 +176,12 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
 @instruction("fence.mbarrier_init")
 def fence_mbarrier_init(g: Group, place: Place) -> None:
     """fence.mbarrier_init.release.cluster: makes earlier inits of this thread visible in the cluster; no value changes."""
+    detector = g.cta.detector
+    if detector is None:
+        return
+    threads = set((g.lanes + g.cta.first_component).tolist())
+    for barrier in g.cta.cluster.mbarriers.values():
+        for init in barrier.inits:
+            if init.thread in threads:
+                barrier.init_fences.setdefault(init.thread, int(detector.epochs[init.thread]))
+    detector.tick(g)

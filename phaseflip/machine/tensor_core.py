@@ -20,7 +20,7 @@ from ..ordering import all_done
 from ..vector_clock import Clock, holds, join
 from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import SharedMatrixDescriptor, operand_units
-from .mbarrier import Mbarrier, barrier_at
+from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .memory import RAW, SHARED_BASE, Memory, register_columns
 from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
@@ -298,6 +298,8 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     tickets: list[Ticket | None] = [None] * g.n
     if detector is not None:
         lanes = g.lanes.tolist()
+        for thread in lanes:
+            check_init_fence(g, place, thread, barrier)
         tickets = [
             detector.issue(
                 g, t, ("commit", g.cta.rank, t, mbar), place, g.agents(t), pipelined=True

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..instructions import instruction
-from .mbarrier import Mbarrier, barrier_at
+from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .mbarrier_instructions import intended_phase
 from .memory import RAW, Memory
 from .tensor_core import thread_name
@@ -208,6 +208,7 @@ def cp_async_bulk_tensor_g2s(
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (dst, mbar, tensor_map, *coordinates)]
     for thread, to, barrier_address, map_address, *corner in zip(*lanes, strict=True):
         barrier = barrier_at(g, place, barrier_address)
+        check_init_fence(g, place, thread, barrier)
         shared = g.cta.shared
         box = _Box(g, tensor_map_at(g, map_address), shared, to - shared.base, tuple(corner))
         phase = intended_phase(g, barrier)

@@ -34,6 +34,7 @@ def loads(wait=True, nbytes=2 * BOX, expect_first=False, expect=True, elect=True
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
         if init_sync:
             T.cuda.cta_sync()
         if warp == 0:
@@ -91,6 +92,70 @@ test_loads_require_cta_sync_after_barrier_init = requires(
 )
 
 
+def initialised(by="init", copy=True):
+    """An asynchronous operation arrives on a fresh barrier; the fence after its init is left out with `by` ""."""
+    nbytes = BOX if copy else 0
+
+    @T.prim_func
+    def kernel(A: T.Buffer((ROWS, COLUMNS), "float16"), D: T.Buffer((64,), "float16")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        s = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # init
+                if by == "init":
+                    T.ptx.fence.mbarrier_init()
+                if by == "proxy":
+                    T.ptx.fence.proxy_async("shared::cta")
+        if by == "others":
+            if warp == 1:
+                T.ptx.fence.mbarrier_init()
+        T.cuda.cta_sync()
+        if by == "too late":
+            if warp == 0:
+                T.ptx.fence.mbarrier_init()
+        if warp == 1:
+            if lane == 0:
+                if by == "issuer":
+                    T.ptx.fence.proxy_async("shared::cta")
+                if copy:
+                    Tx.copy_async(  # copy_in
+                        s[:, :], A[:, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                    )
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)
+                else:
+                    T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1)  # commit
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+        D[warp * 32 + lane] = T.float16(1)
+
+    return kernel
+
+
+test_load_to_a_barrier_requires_fence_mbarrier_init = gives(
+    initialised, "?missing-proxy-fence shared raw @copy_in <init", by=""
+)
+test_commit_to_a_barrier_requires_fence_mbarrier_init = gives(
+    initialised, "?missing-proxy-fence shared raw @commit <init", by="", copy=False
+)
+test_load_to_a_barrier_requires_the_fence_of_the_initialising_thread = gives(
+    initialised, "?missing-proxy-fence shared raw @copy_in <init", by="others"
+)
+test_load_to_a_barrier_requires_the_fence_before_the_rendezvous = gives(
+    initialised, "?missing-proxy-fence shared raw @copy_in <init", by="too late"
+)
+test_fence_mbarrier_init_after_the_init_is_enough = gives(initialised)
+test_proxy_fence_after_the_init_is_enough = gives(initialised, by="proxy")
+test_proxy_fence_of_the_issuing_thread_is_enough_for_an_init = gives(initialised, by="issuer")
+test_commit_to_a_fenced_barrier_is_silent = gives(initialised, copy=False)
+
+
 def shared_phase(nbytes=2 * BOX, expect_last=False):
     """Two warps load a box each for one phase, which the first (or the last) of them tells how much to expect."""
 
@@ -111,6 +176,7 @@ def shared_phase(nbytes=2 * BOX, expect_last=False):
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
         T.cuda.cta_sync()
         if warp == 0:
             if T.ptx.elect_sync():
@@ -162,6 +228,7 @@ def releases(by_issuer=True):
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
         T.cuda.cta_sync()
         if warp == 0:
             if lane == 0:
@@ -202,6 +269,7 @@ def rounds(sync=True):
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
         T.cuda.cta_sync()
         for i in T.serial(3):
             if warp == 0:
@@ -327,6 +395,7 @@ def refills(wait=True, wait_load=True):
             if lane == 0:
                 T.ptx.mbarrier.init(full.ptr_to([0]), 1)
                 T.ptx.mbarrier.init(done.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(

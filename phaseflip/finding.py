@@ -30,6 +30,7 @@ RULES = {
     "missing-proxy-fence": Rule("races", "error", "error", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:read": Rule("races", "error", "note", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:late": Rule("races", "note", "note", "fence.proxy.async after the rendezvous; 9.7.16.6.5"),
+    "missing-proxy-fence:init": Rule("races", "note", "note", "mbarrier.init, fence.mbarrier_init; 9.7.13.15.9, 9.7.13.4"),
     "missing-tcgen05-fence": Rule("races", "error", "note", "tcgen05.fence; 9.7.16.6.4.4"),
     "scope-too-narrow": Rule("races", "error", "note", "mbarrier.arrive .cta; 9.7.13.15.13, 8.7"),
     "stale-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),

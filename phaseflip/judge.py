@@ -170,11 +170,14 @@ class Judge(Ordering):
             self.launch.findings.add(finding)
         self.unwritten.clear()
 
-    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
-        explained = [old.number, event.number]
-        while explained and self.unwritten:
-            number = explained.pop()
+    def _explain(self, events: list[int]) -> None:
+        """Another finding says why these reads found nothing written."""
+        while events and self.unwritten:
+            number = events.pop()
             self.unwritten.pop(number, None)
-            explained += self.superseded.pop(number, ())
+            events += self.superseded.pop(number, ())
+
+    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
+        self._explain([old.number, event.number])
         finding = race_report(old, event, where, code, rule, self.stale_waits)
         self.launch.findings.add(finding, rule)

@@ -113,6 +113,27 @@ class RaceDetector(Judge):
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
         self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
 
+    def late_write(self, ticket: Ticket, memory: Any, units: np.ndarray, end: int) -> None:
+        """A write that comes after the end of its phase, which has been reported: it is judged as if it had not.
+
+        It collides only with what was told before the end (an event number), and is known to all that comes later.
+        Units as in `operation_access`.
+        """
+        shadow: Shadow = memory.shadow
+        if shadow.deferred is not None:
+            self._replay(shadow)
+        writes, reads, indices, unit_bytes = shadow.locate(units.reshape(-1) << 4, 16)
+        event = Event(
+            0, True, "async", ticket.place, ticket.who, self, ticket.component, 0, ticket.position, ticket.issuer, True
+        )  # fmt: skip
+        self._number(event)
+        actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
+        where = Region(memory, indices, unit_bytes, None)
+        for before in (writes[indices], reads[indices]):
+            self._judge(np.where(before < end, before, 0), event, actor, where)
+        self._explain(numbers(reads[indices]))
+        self._write(shadow, writes, reads, event, where)
+
     def _access(
         self,
         memory: Any,

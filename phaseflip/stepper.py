@@ -9,6 +9,7 @@ from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
+from .machine.mbarrier import abandon_uninitialised
 from .machine.warp import Group
 from .schedule import Schedule
 
@@ -43,7 +44,7 @@ class Stepper:
                     self.step(runnable[choice])
                 else:
                     land(pipes[choice - len(runnable)].popleft())
-            elif not self.release_a_join():
+            elif not self.release_a_join() and not abandon_uninitialised(cluster):
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..instructions import instruction
 from ..ordering import all_done
 from ..vector_clock import Clock, holds, join
-from .mbarrier import Mbarrier, barrier_at
+from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .tensor_core import thread_name
 
 if TYPE_CHECKING:
@@ -67,19 +67,20 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     """
     g.cta.cluster.use_cta_group(place, cta_group)
     targets = [mbar] if cta_mask is None else g.cta.cluster.multicast(mbar, cta_mask)
-    found = [barrier_at(g, place, target) for target in targets]
-    barriers = [barrier for barrier in found if barrier is not None]
+    barriers = [barrier_at(g, place, target) for target in targets]
     core, detector = g.cta.tensor_core, g.cta.detector
     core.close_batch()
-    if not barriers:
-        return
     tickets: list[Ticket | None] = [None] * g.n
     if detector is not None:
-        lanes = g.lanes.tolist()
+        for thread in g.lanes.tolist():
+            for barrier in barriers:
+                check_init_fence(g, place, thread, barrier)
         tickets = [
-            detector.issue(g, t, ("commit", g.cta.rank, t), place, g.agents(t), pipelined=True)
-            for t in lanes
-        ]
+            detector.issue(
+                g, t, ("commit", g.cta.rank, t, mbar, cta_mask), place, g.agents(t), pipelined=True
+            )
+            for t in g.lanes.tolist()
+        ]  # commits to different barriers may arrive in any order
     clocks = [ticket.clock for ticket in tickets if ticket is not None]
     for barrier in barriers:
         barrier.announce(g.n, join(clocks) if clocks else None)

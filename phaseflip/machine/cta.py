@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import KernelFault
 from ..operators import numpy_dtype
 from ..shadow_memory import Shadow
-from .barriers import BARRIERS, NamedBarrier
+from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
@@ -81,7 +81,7 @@ class CTA:
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
         self.tmem = TensorMemory(threads)
-        self.barriers = [NamedBarrier(i, self) for i in range(BARRIERS)]
+        self.barriers = NamedBarriers(self)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
         self.counts = cluster.counts

@@ -16,7 +16,17 @@ from ..vector_clock import Clock
 from . import mbarrier_findings as findings
 from .cluster_barrier import peer_address
 from .divergence import Parted, split
-from .mbarrier import MAX_COUNT, NEVER, LanesWait, Mbarrier, MbarrierWait, barrier_at, consume
+from .mbarrier import (
+    MAX_COUNT,
+    NEVER,
+    Init,
+    LanesWait,
+    Mbarrier,
+    MbarrierWait,
+    barrier_at,
+    consume,
+    report_if_lapped,
+)
 from .mbarrier_findings import Repeated
 
 if TYPE_CHECKING:
@@ -34,22 +44,22 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     memory = g.cta.shared
     memory.items(mbar - memory.base, 8)
     barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
-    known = barriers.get(mbar)
-    if known is not None or g.n > 1:
-        other = place if known is None or known.init is None else known.init[0]
-        name = g.cta.barrier_name(mbar)
-        g.cta.report(findings.reinitialised(place, other, str(g), g.n, name))
-        if known is not None:
-            return
-    init = None
+    barrier = barriers.get(mbar)
+    if barrier is None:
+        barrier = barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, None)
+    first, before = not barrier.initialised, {init.place for init in barrier.inits}
+    for other in before | ({place} if g.n > 1 or not (first or before) else set()):
+        g.cta.report(findings.reinitialised(barrier.name, place, other))
     if detector is not None:
-        thread = int(g.lanes[0]) + g.cta.first_component
-        init = (place, thread, int(detector.epochs[thread]))
-        one = g.view(np.arange(g.n) == 0)
-        one.r = g.r
-        detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
+        if first:
+            one = g.view(np.arange(g.n) == 0)
+            one.r = g.r
+            detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
+        for thread in (g.lanes + g.cta.first_component).tolist():
+            barrier.inits.append(Init(place, thread, int(detector.epochs[thread])))
         detector.tick(g)
-    barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, count, init)
+    if first:
+        barrier.initialise(place, count)
 
 
 _ARRIVAL = ("mbar", "cta", "pred")
@@ -88,8 +98,6 @@ def _arrive(
     if cta is not None:
         mbar = peer_address(g, mbar, cta)
     barrier = barrier_at(g, place, mbar)
-    if barrier is None:
-        return
     detector, remote = g.cta.detector, barrier.cta is not g.cta
     before = g.view(np.ones(g.n, bool)) if detector is not None else g
     clock = issued = None
@@ -117,11 +125,11 @@ def intended_phase(g: Group, barrier: Mbarrier) -> int:
     detector = g.cta.detector
     if detector is None:
         return barrier.phase
-    for phase in range(barrier.phase - 1, max(barrier.phase - 5, -1), -1):
+    for phase in range(barrier.phase - 1, -1, -1):
         clock = barrier.ends.get(phase)
         if clock is None or detector.knows_clock(g, clock):
             return phase + 1
-    return max(barrier.phase - 4, 0)
+    return 0
 
 
 @instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
@@ -137,8 +145,6 @@ def mbarrier_try_wait_parity(
     """
     g.cta.bytes["waits"] += g.warps
     barrier, parity = barrier_at(g, place, mbar), parity & 1
-    if barrier is None:
-        return None
     if barrier.cta is not g.cta:
         raise KernelFault(
             "out-of-bounds",
@@ -168,7 +174,9 @@ def _wait(
     known = _known_phase(g, barrier, consumed)
     if known + 1 & 1 != parity:
         # Hardware passes at once if no later phase has completed, and these threads know of none.
-        if known >= 0 and known == consumed:
+        if known != consumed:
+            report_if_lapped(g, barrier, known, place)
+        elif known >= 0:
             _note_repeated(g, place, barrier, known)
         consume(g, barrier, known, place, scope)
         return None
@@ -211,5 +219,12 @@ def fence_mbarrier_init(g: Group, place: Place) -> None:
 
     It is taken to release all that the thread did before, not its inits only.
     """
-    if g.cta.detector is not None:
-        g.cta.detector.fence_release(g)
+    detector = g.cta.detector
+    if detector is None:
+        return
+    threads = set((g.lanes + g.cta.first_component).tolist())
+    for barrier in g.cta.cluster.mbarriers.values():
+        for init in barrier.inits:
+            if init.thread in threads:
+                barrier.init_fences.setdefault(init.thread, int(detector.epochs[init.thread]))
+    detector.fence_release(g)

@@ -179,12 +179,14 @@ class TensorCore:
         operands: tuple[int, int],
         accumulate: bool,
         ctas: list[CTA],
+        judged: bool,
     ) -> None:
         """One MMA (M, N = shape; descriptors of A and B) by one thread: append it to the open batch, or open a new one.
 
         Only MMAs on one accumulator, of one shape and kind, are a pipeline, which executes in the order of issue.
+        `judged`: its accesses are put before the race detector.
         """
-        batch, detector = self.open, self.cta.detector
+        batch, detector = self.open, self.cta.detector if judged else None
         part = None if detector is None else detector.part_of(g, thread)
         if batch is None or not accumulate or not batch.continues(place, thread, key, part):
             self.close_batch()
@@ -223,11 +225,15 @@ def tcgen05_mma(
     """tcgen05.mma.cta_group.kind [d_tmem], a_desc, b_desc, idesc, enable_input_d: D = A B^T (+ D), asynchronously.
 
     One thread issues one MMA; here every lane of the group issues its own. kind::f16 (fp16, bf16) only. With cta_group::2
-    each CTA of the pair holds one half of the rows of A and of B, at the same addresses, and of D.
+    each CTA of the pair holds one half of the rows of A and of B, at the same addresses, and of D. Lanes of a warp that
+    issue the same MMA are reported; all of them compute, and for the order of accesses the lowest stands for them.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
     ctas = [g.cta] if cta_group == 1 else g.cta.cluster.pair(g.cta)
-    if g.n > g.warps:  # several lanes of a warp; two warps that issue the same are found as a pair
+    values = [g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)]
+    lanes = list(zip(g.lanes.tolist(), *values, strict=True))
+    issued = {(lane[0] >> 5, *lane[1:]) for lane in lanes}
+    if len(issued) < g.n:  # two warps that issue the same are found as a pair of accesses
         g.cta.report(
             Finding(
                 "duplicate-issue",
@@ -239,11 +245,6 @@ def tcgen05_mma(
                 fix="guard the issue with T.ptx.elect_sync()",
             )
         )
-    lanes = zip(
-        g.lanes.tolist(),
-        *(g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)),
-        strict=True,
-    )
     for thread, d, a, b, i, accumulate in lanes:
         try:
             fields = InstructionDescriptor.decode(i, kind)
@@ -255,9 +256,12 @@ def tcgen05_mma(
         columns = accumulator_columns(fields.m, fields.n, cta_group)
         for cta in ctas:
             cta.tmem.check(g, place, split_address(d)[1], columns)
+        same = (thread >> 5, d, a, b, i, accumulate)
         g.cta.tensor_core.issue(
-            g, place, thread, (d, i, kind), (fields.m, fields.n), (a, b), bool(accumulate), ctas
-        )
+            g, place, thread, (d, i, kind), (fields.m, fields.n), (a, b), bool(accumulate), ctas,
+            judged=same in issued,
+        )  # fmt: skip
+        issued.discard(same)
 
 
 @instruction("encode.matrix_descriptor")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..instructions import instruction
-from .mbarrier import Mbarrier, barrier_at
+from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .mbarrier_instructions import intended_phase
 from .memory import RAW, SHARED_BASE
 from .tensor_core import thread_name
@@ -132,8 +132,14 @@ class Load:
             detector.operation_access(
                 ticket, first.memory, first.touched(), writes=False, fenced=True
             )
-            for box, barrier, _ in self.copies:
-                detector.operation_access(ticket, box.shared, box.units, writes=True, fenced=True)
+            for box, barrier, phase in self.copies:
+                if phase < barrier.phase:  # which was told to expect too few bytes
+                    end = barrier.event_at_end.get(phase, 0)
+                    detector.late_write(ticket, box.shared, box.units, end)
+                else:
+                    detector.operation_access(
+                        ticket, box.shared, box.units, writes=True, fenced=True
+                    )
                 detector.operation_reaches(box.cta, ticket)
                 detector.operation_reaches(barrier.cta, ticket)
             clock = ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
@@ -215,13 +221,10 @@ def cp_async_bulk_tensor_g2s(
             cta = cluster.owner(target)
             address = _signalled(cta, barrier_address, cta_group, mask is not None)
             barrier = barrier_at(g, place, address)
-            if barrier is None:
-                continue
+            check_init_fence(g, place, thread, barrier)
             offset = (target | SHARED_BASE) - cta.shared_base
             box = _Box(g, tensor_map_at(g, map_address), cta, offset, tuple(corner))
             copies.append((box, barrier, intended_phase(g, barrier)))
-        if not copies:
-            continue
         for _, barrier, phase in copies:
             barrier.loads_in_flight[phase] += 1
         ticket = None

@@ -130,6 +130,12 @@ class Group:
         threads = self.cta.threads
         return self.n == sum(min(WARP, threads - WARP * w) for w in self.warp_ids())
 
+    def in_partial_warps(self) -> Lanes:
+        """The lanes whose warps are not whole here."""
+        warps, inverse, count = np.unique(self.lanes >> 5, return_inverse=True, return_counts=True)
+        size = np.minimum(WARP, self.cta.threads - WARP * warps)
+        return self.lanes[(count < size)[inverse]]
+
     def __str__(self) -> str:
         return str(self.agents(self.lanes))
 

@@ -216,6 +216,7 @@ def news(tiles=2):
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
                 T.ptx.mbarrier.init(bar.ptr_to([1]), 128)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(

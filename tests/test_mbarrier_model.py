@@ -79,7 +79,7 @@ class MbarrierMachine(RuleBasedStateMachine):
 
     @rule()
     def wait_for_the_current_phase(self):
-        self.waits.append((MbarrierWait(self.real, self.completed, Place()), self.completed))
+        self.waits.append((MbarrierWait(self.real, self.completed, Place(), "cta"), self.completed))
 
     @invariant()
     def state_agrees(self):

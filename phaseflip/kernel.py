@@ -189,6 +189,9 @@ class Kernel:
 def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
     from tvm.tirx import PrimFunc
 
+    from .light_stacks import use_light_stacks
+
+    use_light_stacks()
     try:
         func = kernel.factory(M, N, K)
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ from . import device_ir as ir
 from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan
+from .light_stacks import use_light_stacks
 from .tvm_version import check_tvm_version
 
 DEFAULT_ARCH = "sm_100a"
@@ -62,6 +63,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     check_tvm_version()
     if not isinstance(func, tvm.tirx.PrimFunc):
         raise BadInput(f"a kernel is a TVM PrimFunc (T.prim_func), not {type(func).__name__}")
+    use_light_stacks()
     parameters = tir.function_parameters(func)
     started = time.perf_counter()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import time
@@ -15,9 +16,15 @@ from . import device_ir as ir
 from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan
+from .light_stacks import use_light_stacks
 from .tvm_version import check_tvm_version
 
 DEFAULT_ARCH = "sm_100a"
+
+LOWERED_CACHE_SIZE = 128
+"""PrimFuncs whose lowered form is kept, half a megabyte each."""
+
+use_light_stacks()
 
 
 @dataclass(eq=False)
@@ -85,6 +92,14 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     return LoweredKernel(
         parameters, device_function, plan, arch, time.perf_counter() - started, func
     )
+
+
+def lower_once(func: Any) -> LoweredKernel:
+    """As `lower` for the default architecture; the same PrimFunc again gives the same LoweredKernel."""
+    return _lowered(func) if isinstance(func, tvm.tirx.PrimFunc) else lower(func)
+
+
+_lowered = functools.lru_cache(maxsize=LOWERED_CACHE_SIZE)(lower)
 
 
 def _reason(error: Exception) -> str:

@@ -280,8 +280,11 @@ class RaceDetector(Judge):
             return False
         if not isinstance(old.agents, np.ndarray):
             return False
-        late = old.agents[actor.clock.seen[old.agents] < old.epochs]
-        return bool(np.isin(late, actor.lanes).all())  # the same threads: ordered by their programs
+        seen = actor.clock.seen
+        late = old.agents[seen[old.agents] < old.epochs]
+        own = np.zeros(len(seen), bool)
+        own[actor.lanes] = True
+        return bool(own[late].all())  # the same threads: ordered by their programs
 
     def _judge_hidden(self, shadow: Shadow, event: Event, actor: Actor, where: Region) -> None:
         low, high = where.extent()

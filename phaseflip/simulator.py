@@ -67,15 +67,16 @@ def simulate(
 ) -> Run:
     """Run a kernel on the CPU.
 
-    kernel: PrimFunc or LoweredKernel. inputs: one array per buffer parameter, in order (NumPy, or torch on the CPU),
-    never written to. schedule: see `schedule.py`. progress: called with CTAs done and in all.
+    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one array per buffer
+    parameter, in order (NumPy, or torch on the CPU), never written to. schedule: see `schedule.py`.
+    progress: called with CTAs done and in all.
     checks: all, none, or some of the categories of `finding.CATEGORIES`. profile: how strictly findings are judged.
     What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
     Raises BadInput for arrays that do not fit, and for unknown names.
     """
-    from .lowering import LoweredKernel, lower
+    from .lowering import LoweredKernel, lower_once
 
-    lowered = kernel if isinstance(kernel, LoweredKernel) else lower(kernel)
+    lowered = kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
     policy = parse_schedule(schedule)
     arrays = checked_arrays(lowered.parameters, inputs)
     started = time.perf_counter()

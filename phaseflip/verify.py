@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import shlex
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from phaseflip.schedule import parse_schedule
 
 GATES = ("bound", "tolerance", "exact", "all")
 """Which oracle decides: one of the three, or every one that applies."""
-
-LOWERED_CACHE_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -190,12 +187,11 @@ def replay_line(
     return shlex.join(map(str, words))
 
 
-@functools.lru_cache(maxsize=LOWERED_CACHE_SIZE)
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
-    from phaseflip.lowering import lower
+    from phaseflip.lowering import lower_once
 
-    return lower(kernel.build(M, N, K))
+    return lower_once(kernel.build(M, N, K))
 
 
 def _deciding(oracles: list[OracleResult], gate: str) -> list[OracleResult]:

@@ -123,7 +123,9 @@ class Group:
 
     def warp_ids(self) -> list[int]:
         """Indices of the warps that have a lane here, ascending."""
-        return [int(w) for w in np.unique(self.lanes >> 5)]
+        if self.sel.__class__ is slice:
+            return list(range(int(self.lanes[0]) >> 5, (int(self.lanes[-1]) >> 5) + 1))
+        return np.unique(self.lanes >> 5).tolist()
 
     def whole_warps(self) -> bool:
         """Whether every warp that has a lane here has all of its lanes here (collective operations need that)."""

@@ -43,8 +43,7 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
             return
     init = None
     if detector is not None:
-        thread = int(g.lanes[0]) + g.cta.first_component
-        init = (place, thread, int(detector.epochs[thread]))
+        init = (place, *detector.initialises(g, int(g.lanes[0])))
         one = g.view(np.arange(g.n) == 0)
         one.r = g.r
         detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
@@ -94,7 +93,8 @@ def _arrive(
     before = g.view(np.ones(g.n, bool)) if detector is not None else g
     clock = issued = None
     if detector is not None:
-        relaxed = detector.released_by_fences(g) if sem == "relaxed" else None
+        to = "cluster" if remote else "cta"
+        relaxed = detector.released_by_fences(g, to) if sem == "relaxed" else None
         if remote:
             detector.peer_access(g, place, barrier.cta.rank)
         issued = detector.release(g)
@@ -207,9 +207,6 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
 
 @instruction("fence.mbarrier_init")
 def fence_mbarrier_init(g: Group, place: Place) -> None:
-    """fence.mbarrier_init.release.cluster: with a relaxed arrival after it, releases the thread's earlier inits.
-
-    It is taken to release all that the thread did before, not its inits only.
-    """
+    """fence.mbarrier_init.release.cluster: with a relaxed arrival after it, releases the thread's earlier inits only."""
     if g.cta.detector is not None:
-        g.cta.detector.fence_release(g)
+        g.cta.detector.fence_inits(g)

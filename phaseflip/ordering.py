@@ -55,6 +55,28 @@ class Actor:
     ticket: Ticket | None = None
 
 
+FENCE_SCOPES = ("cta", "cluster")
+
+
+class ReleasedByFences:
+    """For every thread what it knew at its last releasing fence: a clock, and its own epochs (in all and fenced)."""
+
+    def __init__(self, threads: int, zero: Clock) -> None:
+        self.clocks = np.full(threads, zero, object)
+        self.epochs = np.zeros(threads, np.int32)
+        self.fenced = np.zeros(threads, np.int32)
+
+    def add(self, thread: int, clock: Clock) -> None:
+        """A thread releases a clock too."""
+        self.clocks[thread] = join([self.clocks[thread], clock])
+
+    def clock(self, threads: np.ndarray, size: int) -> Clock:
+        """What the fences of these threads released, together."""
+        return join(self.clocks[threads].tolist()).with_entries(
+            size, (SEEN, threads, self.epochs[threads]), (ASYNC, threads, self.fenced[threads])
+        )
+
+
 class Ordering:
     """Happens-before of one cluster of `threads` threads (all CTAs), `cta_threads` in each CTA.
 
@@ -73,8 +95,8 @@ class Ordering:
         self.issued: dict[int, int] = {}
         self.pipelines: dict[int, tuple[Any, int]] = {}
         """Component of a queue of MMAs -> (accumulator, shape and kind; the issuing thread)."""
-        self.fence_clocks: dict[int, Clock] = {}
-        """Thread -> what its last releasing fence released, for relaxed arrivals after it."""
+        self.fences = {scope: ReleasedByFences(threads, self.zero) for scope in FENCE_SCOPES}
+        """Scope -> what releasing fences of at least that scope have released, for relaxed arrivals after them."""
         self.stale_waits: dict[int, tuple[Any, int]] = {}
         """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
 
@@ -99,15 +121,51 @@ class Ordering:
             self.epochs[own] += 1
         return join(clocks)
 
-    def fence_release(self, g: Any) -> None:
-        """A fence that releases what the threads know to whoever observes their later relaxed arrivals."""
-        clock = self.release(g)
-        self.fence_clocks.update(dict.fromkeys((g.lanes + g.cta.first_component).tolist(), clock))
+    def fence_release(self, g: Any, scope: str) -> None:
+        """A fence that releases what each thread knows to whoever observes its later relaxed arrivals.
 
-    def released_by_fences(self, g: Any) -> Clock:
-        """What a relaxed arrival releases: what the last fences of its threads did."""
-        threads = (g.lanes + g.cta.first_component).tolist()
-        return join([self.zero, *(self.fence_clocks[t] for t in threads if t in self.fence_clocks)])
+        `scope` "cta", or "cluster" for that and all that hold it.
+        """
+        for part in g.knowledge:
+            own = self.components(g, part.lanes)
+            for held in FENCE_SCOPES[: FENCE_SCOPES.index(scope) + 1]:
+                known = self.fences[held]
+                known.clocks[own] = part.clock
+                known.epochs[own], known.fenced[own] = self.epochs[own], self.fenced[own]
+            self.epochs[own] += 1
+
+    def released_by_fences(self, g: Any, scope: str) -> Clock:
+        """What relaxed arrivals release to threads of a "cta" or a "cluster": what the last fences of their threads did."""
+        own = g.lanes + g.cta.first_component
+        near = self.fences["cta"].clock(own, self.size)
+        if scope == "cta":
+            return near
+        return join([self.fences["cluster"].clock(own, self.size), near.out_of_scope()])
+
+    def initialises(self, g: Any, lane: int) -> tuple[int, int]:
+        """A thread initialises an mbarrier: the event's component and number.
+
+        It counts apart from what else the thread does, since fence.mbarrier_init releases nothing else.
+        """
+        component = self._component(("init", g.cta.rank, lane))
+        number = self.issued[component] = self.issued.get(component, 0) + 1
+        self._learn(g, lane, component, number)
+        return component, number
+
+    def fence_inits(self, g: Any) -> dict[int, int]:
+        """fence.mbarrier_init.release.cluster: as a fence, but of the inits that its thread has executed alone.
+
+        It counts as an event beside them: component -> its number there.
+        """
+        events = {}
+        for lane in g.lanes.tolist():
+            if ("init", g.cta.rank, lane) in self.queues:
+                component, number = self.initialises(g, lane)
+                clock = self.zero.with_entries(self.size, (SEEN, component, number))
+                for released in self.fences.values():
+                    released.add(lane + g.cta.first_component, clock)
+                events[component] = number
+        return events
 
     def _with_own(self, clock: Clock, own: Any) -> Clock:
         """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
@@ -239,10 +297,7 @@ class Ordering:
 
         `pipelined`: ordered after the queue's earlier operations; `pipeline`: accumulator, shape and kind of an MMA.
         """
-        component = self.queues.get(queue)
-        if component is None:
-            component = self.queues[queue] = self.threads + len(self.queues)
-            self.size = max(self.size, component + 1)
+        component = self._component(queue)
         number = self.issued[component] = self.issued.get(component, 0) + 1
         part = self.weakest(g, lane >> 5) if collective else self.part_of(g, lane)
         me = lane + g.cta.first_component
@@ -264,13 +319,23 @@ class Ordering:
             g.position(place),
         )
 
+    def _component(self, queue: Any) -> int:
+        component = self.queues.get(queue)
+        if component is None:
+            component = self.queues[queue] = self.threads + len(self.queues)
+            self.size = max(self.size, component + 1)
+        return component
+
     def learn(self, g: Any, lane: int, ticket: Ticket) -> None:
         """One thread learns that an operation is done."""
+        self._learn(g, lane, ticket.component, ticket.number)
+
+    def _learn(self, g: Any, lane: int, component: int, number: int) -> None:
         parts = []
         for part in g.knowledge:
             mine = part.lanes == lane
             if mine.any():
-                clock = part.clock.with_entries(self.size, (SEEN, ticket.component, ticket.number))
+                clock = part.clock.with_entries(self.size, (SEEN, component, number))
                 parts.append(Part(part.lanes[mine], clock, part.proxy_fence, part.after_fence))
             if not mine.all():
                 parts.append(

@@ -144,4 +144,4 @@ class Stepper:
             g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))
         for barrier in g.cta.barriers:
             barrier.settle()
-        self.cluster.barrier.settle()
+        self.cluster.barrier.exited(g)

@@ -228,5 +228,5 @@ def fence(g: Group, place: Place, sem: str, scope: str) -> None:
 
     Other synchronisation through memory is not modelled.
     """
-    if g.cta.detector is not None and scope != "cta":
-        g.cta.detector.fence_release(g)
+    if g.cta.detector is not None:
+        g.cta.detector.fence_release(g, "cta" if scope == "cta" else "cluster")

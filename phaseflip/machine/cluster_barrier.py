@@ -48,14 +48,23 @@ class ClusterBarrier:
                     fix="pair each barrier.cluster.arrive with one barrier.cluster.wait",
                 )
             )
-        self.entered[threads] = self.round
+        fresh = threads[~again]  # an extra arrival does not count
+        if not len(fresh):
+            return
+        self.entered[fresh] = self.round
         if clock is not None:
             self.round.clocks.append(clock)
-        self.arrived += int((~again).sum())
+        self.arrived += len(fresh)
+        self.settle()
+
+    def exited(self, g: Group) -> None:
+        """The threads of a group have exited: nobody waits for them, and what they had arrived for counts no more."""
+        threads = g.lanes + g.cta.first_component
+        self.arrived -= sum(entered is self.round for entered in self.entered[threads])
         self.settle()
 
     def settle(self) -> None:
-        """Complete the round when all threads that have not exited are there (also called when a thread exits)."""
+        """Complete the round when all threads that have not exited are there."""
         if self.arrived and self.arrived >= self.cluster.live_threads():
             self.arrived = 0
             self.round.complete = True
@@ -105,7 +114,10 @@ def barrier_cluster_arrive(g: Group, place: Place, sem: str, aligned: bool) -> N
     _whole_warps(g, place, aligned)
     detector, clock = g.cta.detector, None
     if detector is not None:
-        clock = detector.release(g) if sem != "relaxed" else detector.released_by_fences(g)
+        relaxed = detector.released_by_fences(g, "cluster") if sem == "relaxed" else None
+        clock = detector.release(g)
+        if relaxed is not None:
+            clock = relaxed.with_past(clock)
     g.cta.cluster.barrier.arrive(g, place, clock)
 
 

@@ -32,11 +32,13 @@ UNKNOWN = 1 << 40
 
 
 class Init(NamedTuple):
-    """An executed mbarrier.init: the component and epoch of its thread."""
+    """An executed mbarrier.init: the component and epoch of its thread; the event's own component and number."""
 
     place: Place
     thread: int
     epoch: int
+    component: int
+    number: int
 
 
 class Mbarrier:
@@ -94,7 +96,7 @@ class Mbarrier:
         self.inits: list[Init] = []
         """Who initialised it; more than one is an error, and nobody is known without race checks."""
         self.init_fences: dict[int, int] = {}
-        """Component of such a thread -> its epoch at its fence.mbarrier_init."""
+        """Component of an init -> number there of the fence.mbarrier_init after it."""
         self.async_users: set[int] = set()
         """Components of the threads whose asynchronous operations use it, as soon as their first has been checked."""
 
@@ -331,7 +333,7 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
     if detector is None:
         visible = found.initialised
     else:
-        visible = any(detector.knows(g, init.thread, init.epoch) for init in found.inits)
+        visible = any(detector.knows(g, init.component, init.number) for init in found.inits)
     if not visible:
         executed = found.inits[0].place if found.inits else None
         init = cta.program.init_of(found.name) or executed
@@ -350,11 +352,11 @@ def check_init_fence(g: Group, place: Place, lane: int, barrier: Mbarrier) -> No
     barrier.async_users.add(thread)
     clock, fenced = detector.snapshot(g, lane), detector.part_of(g, lane).proxy_fence
     for init in barrier.inits:
-        if not clock.covers(SEEN, init.thread, init.epoch):
+        if not clock.covers(SEEN, init.component, init.number):
             continue  # which is barrier-not-initialised
-        fence = barrier.init_fences.get(init.thread)
+        fence = barrier.init_fences.get(init.component)
         if not (
-            (fence is not None and clock.covers(SEEN, init.thread, fence))
+            (fence is not None and clock.covers(SEEN, init.component, fence))
             or clock.covers(ASYNC, init.thread, init.epoch)
             or fenced.covers(SEEN, init.thread, init.epoch)
         ):

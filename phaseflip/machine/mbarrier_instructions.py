@@ -55,8 +55,10 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
             one = g.view(np.arange(g.n) == 0)
             one.r = g.r
             detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
-        for thread in (g.lanes + g.cta.first_component).tolist():
-            barrier.inits.append(Init(place, thread, int(detector.epochs[thread])))
+        for lane in g.lanes.tolist():
+            thread = lane + g.cta.first_component
+            event = detector.initialises(g, lane)
+            barrier.inits.append(Init(place, thread, int(detector.epochs[thread]), *event))
         detector.tick(g)
     if first:
         barrier.initialise(place, count)
@@ -102,7 +104,8 @@ def _arrive(
     before = g.view(np.ones(g.n, bool)) if detector is not None else g
     clock = issued = None
     if detector is not None:
-        relaxed = detector.released_by_fences(g) if sem == "relaxed" else None
+        to = "cluster" if remote else "cta"
+        relaxed = detector.released_by_fences(g, to) if sem == "relaxed" else None
         if remote:
             detector.peer_access(g, place, barrier.cta.rank)
         issued = detector.release(g)
@@ -144,12 +147,13 @@ def mbarrier_try_wait_parity(
     how far the barrier has come under this schedule: where hardware may pass at once, the simulator does.
     """
     g.cta.bytes["waits"] += g.warps
-    barrier, parity = barrier_at(g, place, mbar), parity & 1
-    if barrier.cta is not g.cta:
+    owner = g.cta.cluster.owner(mbar)
+    if owner is not g.cta:
         raise KernelFault(
             "out-of-bounds",
-            f"{g} waits on {barrier.name} of CTA {barrier.cta.rank_in_grid}; only a barrier of the own CTA can be waited on",
+            f"it waits on a barrier of {owner}; only a barrier of the own CTA can be waited on",
         )
+    barrier, parity = barrier_at(g, place, mbar), parity & 1
     consumed = barrier.consumed[g.lanes + g.cta.first_component]
     if (consumed == consumed[0]).all():
         wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity, scope)
@@ -215,16 +219,12 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
 
 @instruction("fence.mbarrier_init")
 def fence_mbarrier_init(g: Group, place: Place) -> None:
-    """fence.mbarrier_init.release.cluster: with a relaxed arrival after it, releases the thread's earlier inits.
-
-    It is taken to release all that the thread did before, not its inits only.
-    """
+    """fence.mbarrier_init.release.cluster: with a relaxed arrival after it, releases the thread's earlier inits only."""
     detector = g.cta.detector
     if detector is None:
         return
-    threads = set((g.lanes + g.cta.first_component).tolist())
+    fences = detector.fence_inits(g)
     for barrier in g.cta.cluster.mbarriers.values():
         for init in barrier.inits:
-            if init.thread in threads:
-                barrier.init_fences.setdefault(init.thread, int(detector.epochs[init.thread]))
-    detector.fence_release(g)
+            if init.component in fences:
+                barrier.init_fences.setdefault(init.component, fences[init.component])

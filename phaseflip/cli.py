@@ -82,7 +82,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run", parents=[common], allow_abbrev=False, help="run one kernel and judge its result"
     )
-    run.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    run.add_argument(
+        "kernel",
+        metavar="KERNEL",
+        help="a name, or path/to/file.py:factory; then :ctas=2 or the like",
+    )
     for extent, meaning in (("M", "rows of A and D"), ("N", "rows of B"), ("K", "columns of A, B")):
         run.add_argument(extent, type=_extent, metavar=extent, help=meaning)
     run.add_argument("--seed", type=_extent, default=0, help="of the inputs (default: 0)")

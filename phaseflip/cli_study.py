@@ -49,7 +49,11 @@ def add_commands(
         help="inject one fault into a kernel and see whether it is reported",
         epilog="exit codes: 0 reported as expected, 1 not, 2 bad input, 3 harness error",
     )
-    fault.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    fault.add_argument(
+        "kernel",
+        metavar="KERNEL",
+        help="a name, or path/to/file.py:factory; then :ctas=2 or the like",
+    )
     fault.add_argument(
         "fault", metavar="FAULT", help="of the catalogue, a mutation operator, or no-op"
     )

@@ -41,6 +41,7 @@ RULES = {
     "barrier-reinitialised": Rule("protocol", "error", "error", "mbarrier.init; 9.7.13.15.9"),
     "deadlock": Rule("deadlock", "error", "error", "forward progress"),
     "divergent-collective": Rule("protocol", "error", "error", ".sync.aligned; 9.7.13.1, 9.7.16.7"),
+    "divergent-collective:exited": Rule("protocol", "note", "note", "bar.sync .aligned, against exit; 9.7.13.1"),
     "barrier-mismatch": Rule("protocol", "error", "error", "bar.sync; 9.7.13.1"),
     "tmem-unallocated": Rule("lifecycle", "error", "error", "tcgen05.alloc; 9.7.16.7"),
     "tmem-leak": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),

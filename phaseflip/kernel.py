@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import inspect
 import linecache
 import operator
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -296,11 +298,14 @@ def list_kernels() -> list[Kernel]:
 def find_kernel(text: str) -> Kernel:
     """Return the kernel that `text` names: one of `list_kernels`, or `path/to/file.py:factory`.
 
-    A kernel found by path has no shape rule and is named by `text`, so that a replay line finds it
-    again. BadInput says which names exist, or what is wrong with the file.
+    Further arguments of the factory may follow either: `hgemm_v6:ctas=1`. A kernel found by path has
+    no shape rule. `text` is its name, so that a replay line finds it again. BadInput says which names
+    exist, or what is wrong with the file or the arguments.
     """
     if not isinstance(text, str):
         raise BadInput(f"a kernel is given as a name or path/to/file.py:factory, got {text!r}")
+    if match := _ARGUMENTS.fullmatch(text):
+        return _with_arguments(find_kernel(match[1]), match[2])
     path, colon, factory_name = text.rpartition(":")
     if colon and path:
         return _kernel_from_file(text, path, factory_name)
@@ -314,6 +319,29 @@ def find_kernel(text: str) -> Kernel:
         f"unknown kernel {text!r}; known are {_names([k.name for k in kernels])}, "
         "or give path/to/file.py:factory"
     )
+
+
+_ARGUMENTS = re.compile(r"(.+):(\w+=[^:/]*)")
+"""A kernel, then arguments of its factory besides the shape."""
+
+
+@functools.lru_cache(maxsize=_BUILD_CACHE_SIZE)
+def _with_arguments(kernel: Kernel, text: str) -> Kernel:
+    """The kernel whose factory is called with further arguments, positive integers: "ctas=1"."""
+    arguments = {}
+    known = list(inspect.signature(kernel.factory).parameters)[3:]
+    for name, _, value in (part.partition("=") for part in text.split(",")):
+        if name not in known:
+            raise BadInput(
+                f"{kernel.name} has no argument {name!r}; after the shape it takes {_names(known)}"
+            )
+        arguments[name] = positive_int(name, int(value) if value.isdecimal() else value)
+
+    @functools.wraps(kernel.factory)
+    def factory(M: int, N: int, K: int) -> Any:
+        return kernel.factory(M, N, K, **arguments)
+
+    return replace(kernel, name=f"{kernel.name}:{text}", factory=factory)
 
 
 def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:

@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         metavar="NAME",
         help="run tests with an argument 'kernel' for this one only: a name or"
-        " path/to/file.py:factory (may be repeated; default: every kernel)",
+        " path/to/file.py:factory, then :ctas=2 or the like (may be repeated; default: every kernel)",
     )
     group.addoption(
         "--schedule",

@@ -91,6 +91,12 @@ def read_function(func: Any) -> ir.Function:
     return _Reader().function(func)
 
 
+def user_site(span: Any) -> ir.Site | None:
+    """File and line of a span outside TVM's own library, of an inlined function the outermost call; None if it has none."""
+    site = _span_site(span)
+    return None if site is None or _in_library(site.file) else site
+
+
 def _span_site(span: Any) -> ir.Site | None:
     if span is None:
         return None
@@ -195,9 +201,7 @@ class _Reader:
                 f"{self.site}: the simulator has no meaning for the TIR statement {kind}"
             )
         if not self.marked:
-            site = _span_site(s.span)
-            if site is not None and not _in_library(site.file):
-                self.site = site
+            self.site = user_site(s.span) or self.site
         handler(s, out)
 
     def read_AttrStmt(self, s: Any, out: list[ir.Stmt]) -> None:

@@ -1,13 +1,13 @@
 """Edits of a PrimFunc before lowering: its statements in program order, and rewrites that keep their source lines.
 
 `Code` reads a PrimFunc into `Statement`s. Each knows its place: a path of (block, index) steps from the function's body.
-An edit is a mapping from paths to the nodes that shall stand there; `Code.rewritten` builds the new function and
+An edit maps paths to the nodes that shall stand there; `Code.rewritten` builds the new function and
 rebuilds only the nodes above the edits, so everything else, spans included, is shared with the original.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
-from .tir import LINE_MARK
+from .tir import LINE_MARK, user_site
 from .tir_nodes import marked, memory, occurs, statement_text
 
 Path = tuple[tuple[str, int], ...]
@@ -115,11 +115,11 @@ class Code:
 
     def _read(self, parent: Any, path: Path, slot: str) -> None:
         for i, node in enumerate(_children(parent)):
-            inner, span = _unmarked(node), node.span
+            inner = _unmarked(node)
             if inner is not node:
                 self._file, self._line = str(node.node.value), int(node.value)
-            elif span is not None and not hasattr(span, "spans"):
-                self._file, self._line = str(span.source_name.name), int(span.line)
+            elif (site := user_site(node.span)) is not None:
+                self._file, self._line = site.file, site.line
             here = (*path, (slot, i))
             self.statements.append(Statement(here, inner, _name(inner), self._file, self._line))
             for block in _BLOCKS.get(type(inner).__name__, ()):
@@ -187,55 +187,63 @@ class Code:
         return [b for b in buffers if memory(b) == "local" and [int(n) for n in b.shape] == [1]]
 
     # -- edits ------------------------------------------------------------------------------------------------------
-    def remove(self, s: Statement) -> Changes:
+    def remove(self, s: Statement) -> Edit:
         """Without `s`; a branch left empty keeps its condition."""
-        return {s.path: ()}
+        return Edit(s, {s.path: ()})
 
-    def replace(self, s: Statement, *nodes: Any) -> Changes:
+    def replace(self, s: Statement, *nodes: Any) -> Edit:
         """`nodes` in the place of `s`; a tile primitive keeps its line by a mark."""
-        return {s.path: [marked(n, s) for n in nodes]}
+        return Edit(s, {s.path: [marked(n, s) for n in nodes]})
 
-    def double(self, s: Statement) -> Changes:
+    def double(self, s: Statement) -> Edit:
         """`s` twice in a row."""
-        return {s.path: (self.raw(s), self.raw(s))}
+        return Edit(s, {s.path: (self.raw(s), self.raw(s))})
 
-    def swap(self, s: Statement, t: Statement) -> Changes:
+    def swap(self, s: Statement, t: Statement) -> Edit:
         """`s` and `t` exchanged."""
-        return {s.path: (self.raw(t),), t.path: (self.raw(s),)}
+        return Edit(s, {s.path: (self.raw(t),), t.path: (self.raw(s),)})
 
-    def move_before(self, s: Statement, t: Statement) -> Changes:
+    def move_before(self, s: Statement, t: Statement) -> Edit:
         """`s` taken out and put before `t`, which may enclose it."""
         return self._move(s, t, lambda moved, old: (moved, old))
 
-    def move_after(self, s: Statement, t: Statement) -> Changes:
+    def move_after(self, s: Statement, t: Statement) -> Edit:
         """`s` taken out and put after `t`, which may enclose it."""
         return self._move(s, t, lambda moved, old: (old, moved))
 
-    def move_into(self, s: Statement, t: Statement, first: bool) -> Changes:
+    def move_into(self, s: Statement, t: Statement, first: bool) -> Edit:
         """`s` taken out and put first or last into the block of `t`, an `if` or a loop that does not enclose it."""
         inner = self.body(t)
         target = inner[0] if first else inner[-1]
         return self.move_before(s, target) if first else self.move_after(s, target)
 
-    def unwrap(self, s: Statement) -> Changes:
+    def unwrap(self, s: Statement) -> Edit:
         """The body of an `if` without its condition."""
-        return {s.path: [self.raw(t) for t in self.body(s)]}
+        return Edit(s, {s.path: [self.raw(t) for t in self.body(s)]})
 
     def raw(self, s: Statement) -> Any:
         """The node as it stands, with its line mark if it has one."""
         return _follow(self.func.body, s.path)
 
-    def _move(self, s: Statement, t: Statement, order: Callable[[Any, Any], Any]) -> Changes:
+    def _move(self, s: Statement, t: Statement, order: Callable[[Any, Any], Any]) -> Edit:
         moved = self.raw(s)
         if s.path[: len(t.path)] != t.path:
-            return {s.path: (), t.path: order(moved, self.raw(t))}
+            return Edit(s, {s.path: (), t.path: order(moved, self.raw(t))})
         rest = _rebuilt(self.raw(t), {s.path[len(t.path) :]: ()})
-        return {t.path: order(moved, rest)}
+        return Edit(s, {t.path: order(moved, rest)})
 
-    def rewritten(self, changes: Changes) -> Any:
-        """A new PrimFunc with the changes made."""
-        body = _sequence(_replaced(_children(self.func.body), "body", dict(changes)), None)
+    def rewritten(self, *edits: Edit) -> Any:
+        """A new PrimFunc with the edits made."""
+        changes = {path: new for edit in edits for path, new in edit.changes.items()}
+        body = _sequence(_replaced(_children(self.func.body), "body", changes), None)
         return self.func.with_body(body)
+
+
+def together(edits: Iterable[Edit]) -> Iterator[Edit]:
+    """All edits as one, at the first of their statements; none if there are none. No two touch the same place."""
+    found = list(edits)
+    if found:
+        yield Edit(found[0].statement, {p: new for e in found for p, new in e.changes.items()})
 
 
 # -- paths ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """Bugs that were fixed, named by what was seen. Most are one variant of a litmus kernel, which says what is right."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 from phaseflip.finding import Place
+from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
+from phaseflip.tir_edit import Code
 from phaseflip.vector_clock import Clock
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
@@ -112,6 +115,13 @@ test_lanes_that_waited_for_different_barriers_left_their_warps_behind = gives(
 test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
     tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
 )
+
+
+def test_statements_of_an_inlined_function_had_the_line_of_the_statement_before():
+    code = Code(find_kernel("hgemm_v7").build(128, 128, 64))
+    source = Path(find_kernel("hgemm_v7").factory.__code__.co_filename).read_text().splitlines()
+    waits = [source[s.line - 1].strip() for s in code.named("ptx.mbarrier_try_wait")]
+    assert len(waits) == 5 and all(".wait(" in line for line in waits)
 
 
 def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():

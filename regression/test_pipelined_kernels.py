@@ -6,9 +6,6 @@ one CTA for many tiles: right under all oracles and silent in both profiles, und
 
 from __future__ import annotations
 
-import functools
-from dataclasses import replace
-
 import pytest
 
 from phaseflip.kernel import Kernel, find_kernel
@@ -19,15 +16,6 @@ PERSISTENT = ("hgemm_v6", "hgemm_v7")
 SCHEDULES = ("in-order", "eager", "lazy", "random:1")
 ORDER = ("hgemm_v3", *STAGES)
 Shape = tuple[int, int, int]
-
-
-@functools.cache
-def kernel_of(name: str, ctas: int | None = None) -> Kernel:
-    """The kernel; a persistent one with that many CTAs at most."""
-    kernel = find_kernel(name)
-    if ctas is None:
-        return kernel
-    return replace(kernel, factory=functools.partial(kernel.factory, ctas=ctas))
 
 
 def require_right(kernel: Kernel, shape: Shape, schedule: str, profile: str = "ptx") -> Verdict:
@@ -55,7 +43,7 @@ def stage_cases() -> list[object]:
 def test_k_tiles_around_the_number_of_stages(name: str, k_tiles: int) -> None:
     """A persistent kernel computes two tiles in one CTA: the second starts with whatever parity the first left."""
     persistent = name in PERSISTENT
-    kernel = kernel_of(name, 1 if persistent else None)
+    kernel = find_kernel(f"{name}:ctas=1" if persistent else name)
     shape = (128, 256 if persistent else 128, 64 * k_tiles)
     outputs = {require_right(kernel, shape, s).D.tobytes() for s in SCHEDULES}
     assert len(outputs) == 1
@@ -76,7 +64,7 @@ def test_persistent_ctas_cover_every_tile_once(
 ) -> None:
     """Grids that are no multiple of the scheduler's group of eight rows."""
     shape = (128 * tiles[0], 128 * tiles[1], 64)
-    verdict = require_right(kernel_of(name, ctas), shape, schedule)
+    verdict = require_right(find_kernel(f"{name}:ctas={ctas}"), shape, schedule)
     assert verdict.run.counters["bytes_shared_to_global"] == 2 * shape[0] * shape[1]
 
 
@@ -84,13 +72,13 @@ def test_persistent_ctas_cover_every_tile_once(
 @pytest.mark.parametrize("name", ["hgemm_v4", "hgemm_v5"])
 def test_long_and_wide_grids(name: str, tiles: tuple[int, int]) -> None:
     """One CTA for each tile."""
-    require_right(kernel_of(name), (128 * tiles[0], 128 * tiles[1], 64), "random:5")
+    require_right(find_kernel(name), (128 * tiles[0], 128 * tiles[1], 64), "random:5")
 
 
 def test_every_version_writes_the_same_bits() -> None:
     """In profile practice: it judges what is found less strictly, so the tests above speak for it as well."""
     shape, profile = (256, 256, 192), "practice"
     outputs = {
-        n: require_right(kernel_of(n), shape, "in-order", profile).D.tobytes() for n in ORDER
+        n: require_right(find_kernel(n), shape, "in-order", profile).D.tobytes() for n in ORDER
     }
     assert len(set(outputs.values())) == 1

@@ -207,6 +207,17 @@ def test_two_files_may_share_a_factory_name(tmp_path: Path) -> None:
     assert two.operands(128, 128, 64).names == ("A", "B", "Out")
 
 
+def test_arguments_of_the_factory_follow_the_name(tmp_path: Path) -> None:
+    one = find_kernel("hgemm_v6:ctas=1")
+    assert one.name == "hgemm_v6:ctas=1" and one.shape_rule == find_kernel("hgemm_v6").shape_rule
+    assert one.build(128, 256, 64) is find_kernel("hgemm_v6:ctas=1").build(128, 256, 64)
+    assert "T.cta_id([1])" in one.build(128, 256, 64).script()
+    assert "T.cta_id([2])" in find_kernel("hgemm_v6").build(128, 256, 64).script()
+    file = write(tmp_path)
+    file.write_text(file.read_text().replace("(M, N, K)", "(M, N, K, extra)"))
+    assert find_kernel(f"{file}:factory:extra=7").build(3, 5, 7) is not None
+
+
 def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
     text = f"{write(tmp_path)}:factory"
     assert find_kernel(text).operands(128, 128, 64).names[2] == "D"
@@ -323,6 +334,10 @@ def test_undecodable_file(tmp_path: Path) -> None:
         ("~nobody-of-this-name/file.py:factory", "there is no kernel file ~nobody"),
         ("some/file.py", "names no factory; write some/file.py:FACTORY"),
         ("some/file.py:", "there is no kernel file some/file.py"),
+        ("hgemm_v3:ctas=1", "hgemm_v3 has no argument 'ctas'; after the shape it takes none"),
+        ("hgemm_v6:size=1", "hgemm_v6 has no argument 'size'; after the shape it takes ctas"),
+        ("hgemm_v6:ctas=0", "ctas must be a positive integer, got 0"),
+        ("hgemm_v6:ctas=x", "ctas must be a positive integer, got 'x'"),
         (3, "given as a name or path/to/file.py:factory, got 3"),
     ],
 )

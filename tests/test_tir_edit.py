@@ -73,8 +73,8 @@ def test_statements_come_in_program_order_with_their_lines(code: Code) -> None:
 
 
 def test_no_change_gives_the_same_function(code: Code) -> None:
-    assert tvm_ffi.structural_equal(code.rewritten({}), kernel)
-    assert body(code.rewritten({})) == BODY
+    assert tvm_ffi.structural_equal(code.rewritten(), kernel)
+    assert body(code.rewritten()) == BODY
 
 
 def test_remove(code: Code) -> None:
@@ -204,11 +204,11 @@ def test_lines_survive_every_kind_of_edit(code: Code) -> None:
     original = {s.text: s.line for s in code.statements if not s.declares}
     sync, branch = statement(code, "T.cuda.cta_sync"), statement(code, "if warp")
     inner = statement(code, "T.cuda.warp_sync")
-    for changes in (
+    for edit in (
         code.remove(sync), code.swap(sync, branch), code.move_into(sync, branch, True),
         code.move_before(inner, branch), code.unwrap(branch), code.double(sync),
     ):  # fmt: skip
-        mutant = Code(code.rewritten(changes))
+        mutant = Code(code.rewritten(edit))
         for s in mutant.statements:
             if s.text in original:
                 assert s.line == original[s.text], s.text
@@ -252,12 +252,9 @@ def test_a_change_can_be_changed_again(gemm: Any) -> None:
 def test_marks_are_not_seen_in_the_generated_code(gemm: Any) -> None:
     """A tile primitive put in its own place again, marked: the CUDA source is that of the original."""
     code = Code(gemm)
-    changes = {}
-    for s in code.statements:
-        if s.name.startswith("tile."):
-            changes[s.path] = code.replace(s, s.node.replace())[s.path]
-    assert len(changes) == 6
-    same = code.rewritten(changes)
+    tiles = [s for s in code.statements if s.name.startswith("tile.")]
+    assert len(tiles) == 6
+    same = code.rewritten(*(code.replace(s, s.node.replace()) for s in tiles))
     assert lower(same).cuda_source() == lower(gemm).cuda_source()
 
 

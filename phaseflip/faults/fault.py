@@ -72,7 +72,7 @@ class Fault:
                 f"site {site.index} of {self.name} is {found.text!r} in line {found.line} here, "
                 f"not {site.text!r} in line {site.line}"
             )
-        return code.rewritten(edits[site.index].changes)
+        return code.rewritten(edits[site.index])
 
     def lines(self, func: Any, site: Site) -> set[int]:
         """Lines at which the mutant may be reported: the site's, and those of the statements that it affects."""

@@ -42,8 +42,7 @@ def is_commit_of(s: Statement, issue: Statement | None) -> bool:
     ),
 )
 def drop_synchronisation(code: Code) -> Iterator[Edit]:
-    for s in synchronising(code):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, synchronising(code))
 
 
 @fault(
@@ -68,7 +67,7 @@ def move_earlier(code: Code) -> Iterator[Edit]:
         before = code.previous(s)
         if before is None or is_commit_of(s, before) or before in sites.state_stores(code):
             continue  # nothing, or the mutant of another operator
-        yield Edit(s, code.move_before(s, before))
+        yield code.move_before(s, before)
 
 
 @fault(
@@ -91,7 +90,7 @@ def move_later(code: Code) -> Iterator[Edit]:
     for s in synchronising(code):
         after = code.next(s)
         if after is not None and after not in others:  # else it is the mutant of the other one
-            yield Edit(s, code.move_after(s, after))
+            yield code.move_after(s, after)
 
 
 @fault(
@@ -112,7 +111,7 @@ def move_later(code: Code) -> Iterator[Edit]:
 )
 def move_out_before(code: Code) -> Iterator[Edit]:
     for s, around in inside_branches_and_loops(code):
-        yield Edit(s, code.move_before(s, around))
+        yield code.move_before(s, around)
 
 
 @fault(
@@ -133,7 +132,7 @@ def move_out_before(code: Code) -> Iterator[Edit]:
 )
 def move_out_after(code: Code) -> Iterator[Edit]:
     for s, around in inside_branches_and_loops(code):
-        yield Edit(s, code.move_after(s, around))
+        yield code.move_after(s, around)
 
 
 @fault(
@@ -157,7 +156,7 @@ def move_into_previous(code: Code) -> Iterator[Edit]:
     for s in synchronising(code):
         before = code.previous(s)
         if before is not None and code.body(before):
-            yield Edit(s, code.move_into(s, before, first=False))
+            yield code.move_into(s, before, first=False)
 
 
 @fault(
@@ -181,7 +180,7 @@ def move_into_next(code: Code) -> Iterator[Edit]:
     for s in synchronising(code):
         after = code.next(s)
         if after is not None and code.body(after):
-            yield Edit(s, code.move_into(s, after, first=True))
+            yield code.move_into(s, after, first=True)
 
 
 @fault(
@@ -203,7 +202,7 @@ def swap_issue_and_commit(code: Code) -> Iterator[Edit]:
     for s in synchronising(code):
         issue = code.previous(s)
         if issue is not None and is_commit_of(s, issue):
-            yield Edit(s, code.swap(issue, s))
+            yield code.swap(s, issue)
 
 
 def inside_branches_and_loops(code: Code) -> Iterator[tuple[Statement, Statement]]:

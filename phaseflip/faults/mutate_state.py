@@ -46,7 +46,7 @@ def step_count(code: Code) -> Iterator[Edit]:
         i, steps = COUNTS[s.name]
         value = nodes.integer(s.args[i])
         for other in () if value is None else steps(value):
-            yield Edit(s, code.replace(s, nodes.with_argument(s, i, other)))
+            yield code.replace(s, nodes.with_argument(s, i, other))
 
 
 @fault(
@@ -60,7 +60,7 @@ def step_count(code: Code) -> Iterator[Edit]:
 )
 def flip_parity(code: Code) -> Iterator[Edit]:
     for s in code.named("ptx.mbarrier_try_wait"):
-        yield Edit(s, code.replace(s, nodes.with_argument(s, 1, nodes.flipped(s.args[1]))))
+        yield code.replace(s, nodes.with_argument(s, 1, nodes.flipped(s.args[1])))
 
 
 @fault(
@@ -72,7 +72,7 @@ def flip_parity(code: Code) -> Iterator[Edit]:
 def flip_initial_phase(code: Code) -> Iterator[Edit]:
     for s in sites.initial_phases(code):
         value = nodes.number(s.node.value, 1 - int(s.node.value))
-        yield Edit(s, code.replace(s, nodes.with_value(s, value)))
+        yield code.replace(s, nodes.with_value(s, value))
 
 
 @fault(
@@ -89,7 +89,7 @@ def step_stage(code: Code) -> Iterator[Edit]:
         if s.name.startswith(("ptx.mbarrier_", "ptx.tcgen05_commit")):
             address = nodes.moved_element(s.args[0], 1)
             if address is not None:
-                yield Edit(s, code.replace(s, nodes.with_argument(s, 0, address)))
+                yield code.replace(s, nodes.with_argument(s, 0, address))
 
 
 @fault(
@@ -99,8 +99,7 @@ def step_stage(code: Code) -> Iterator[Edit]:
     example=Example("phase_mma: T.int32 = 0", "phase_mma: T.int32"),
 )
 def drop_state_update(code: Code) -> Iterator[Edit]:
-    for s in sites.state_stores(code):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, sites.state_stores(code))
 
 
 @fault(
@@ -117,7 +116,7 @@ def drop_state_update(code: Code) -> Iterator[Edit]:
 )
 def double_state_update(code: Code) -> Iterator[Edit]:
     for s in updates(code):
-        yield Edit(s, code.double(s))
+        yield code.double(s)
 
 
 @fault(
@@ -139,9 +138,9 @@ def reorder_state_update(code: Code) -> Iterator[Edit]:
     for s in updates(code):
         before, after = code.previous(s), code.next(s)
         if before is not None:
-            yield Edit(s, code.move_before(s, before))
+            yield code.move_before(s, before)
         if after is not None:
-            yield Edit(s, code.move_after(s, after))
+            yield code.move_after(s, after)
 
 
 def updates(code: Code) -> list[Statement]:

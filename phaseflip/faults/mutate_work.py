@@ -31,7 +31,7 @@ def narrow_fence(code: Code) -> Iterator[Edit]:
     for s in code.named("ptx.fence_proxy_async"):
         space = str(s.args[0].value)
         other = "global" if space.startswith("shared") else "shared::cta"
-        yield Edit(s, code.replace(s, nodes.with_argument(s, 0, nodes.text(other))))
+        yield code.replace(s, nodes.with_argument(s, 0, nodes.text(other)))
 
 
 @fault(
@@ -51,8 +51,8 @@ def narrow_fence(code: Code) -> Iterator[Edit]:
 )
 def narrow_collective(code: Code) -> Iterator[Edit]:
     for s in code.named("cuda.cta_sync"):
-        yield Edit(s, code.replace(s, nodes.with_name(s, "cuda.warpgroup_sync", [nodes.int32(1)])))
-        yield Edit(s, code.replace(s, nodes.with_name(s, "cuda.warp_sync")))
+        yield code.replace(s, nodes.with_name(s, "cuda.warpgroup_sync", [nodes.int32(1)]))
+        yield code.replace(s, nodes.with_name(s, "cuda.warp_sync"))
 
 
 @fault(
@@ -65,7 +65,7 @@ def narrow_tile_scope(code: Code) -> Iterator[Edit]:
     for s in tiles(code):
         wider = {"cta": ("warpgroup", "warp"), "warpgroup": ("warp",)}
         for scope in wider.get(s.node.scope.name, ()):
-            yield Edit(s, code.replace(s, nodes.with_scope(s, scope)))
+            yield code.replace(s, nodes.with_scope(s, scope))
 
 
 @fault(
@@ -81,8 +81,8 @@ def drop_iteration(code: Code) -> Iterator[Edit]:
             continue
         fewer = nodes.number(s.node.extent, extent - 1)
         second = nodes.number(s.node.min, start + 1)
-        yield Edit(s, code.replace(s, nodes.with_range(s, second, fewer)))
-        yield Edit(s, code.replace(s, nodes.with_range(s, s.node.min, fewer)))
+        yield code.replace(s, nodes.with_range(s, second, fewer))
+        yield code.replace(s, nodes.with_range(s, s.node.min, fewer))
 
 
 @fault(
@@ -100,7 +100,7 @@ def exchange_tile_indices(code: Code) -> Iterator[Edit]:
         x, y = indices
         for s in tiles(code):
             if s.mentions(x) or s.mentions(y):
-                yield Edit(s, code.replace(s, nodes.exchanged(code.raw(s), {x: y, y: x})))
+                yield code.replace(s, nodes.exchanged(code.raw(s), {x: y, y: x}))
 
 
 @fault(
@@ -116,7 +116,7 @@ def exchange_operands(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
         args = s.args
         args[1], args[2] = args[2], args[1]
-        yield Edit(s, code.replace(s, s.node.replace(args=args)))
+        yield code.replace(s, s.node.replace(args=args))
 
 
 @fault(
@@ -130,7 +130,7 @@ def negate_accumulate(code: Code) -> Iterator[Edit]:
         accumulate = s.args[ACCUMULATE]
         value = nodes.integer(accumulate)
         other = nodes.negated(accumulate) if value is None else nodes.truth(not value)
-        yield Edit(s, code.replace(s, nodes.with_operand(s, ACCUMULATE, other)))
+        yield code.replace(s, nodes.with_operand(s, ACCUMULATE, other))
 
 
 @fault(
@@ -146,8 +146,7 @@ def negate_accumulate(code: Code) -> Iterator[Edit]:
     ),
 )
 def drop_tile_operation(code: Code) -> Iterator[Edit]:
-    for s in tiles(code):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, tiles(code))
 
 
 @fault(
@@ -170,7 +169,7 @@ def drop_tile_operation(code: Code) -> Iterator[Edit]:
 )
 def drop_guard(code: Code) -> Iterator[Edit]:
     for s in guards(code):
-        yield Edit(s, code.unwrap(s))
+        yield code.unwrap(s)
 
 
 @fault(
@@ -191,7 +190,7 @@ def drop_guard(code: Code) -> Iterator[Edit]:
 def negate_guard(code: Code) -> Iterator[Edit]:
     for s in guards(code):
         condition = nodes.negated(s.node.condition)
-        yield Edit(s, code.replace(s, nodes.with_condition(s, condition)))
+        yield code.replace(s, nodes.with_condition(s, condition))
 
 
 def tiles(code: Code) -> list[Statement]:

@@ -30,7 +30,7 @@ from .sites import ACCUMULATOR, LOOPING, OPERANDS, SEED
 def missing_phase_flip(code: Code) -> Iterator[Edit]:
     for s in sites.state_stores(code):
         if sites.is_update(s) and any(s.node.buffer.same_as(p) for p in sites.phases(code)):
-            yield Edit(s, code.remove(s))
+            yield code.remove(s)
 
 
 @fault(
@@ -44,7 +44,7 @@ def missing_phase_flip(code: Code) -> Iterator[Edit]:
 def initial_phase_one(code: Code) -> Iterator[Edit]:
     for s in sites.initial_phases(code):
         if integer(s.node.value) == 0:
-            yield Edit(s, code.replace(s, with_value(s, number(s.node.value, 1))))
+            yield code.replace(s, with_value(s, number(s.node.value, 1)))
 
 
 @fault(
@@ -62,8 +62,7 @@ def initial_phase_one(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_load_sync(code: Code) -> Iterator[Edit]:
-    for s in sites.between_load_and_mma(code, "cuda.cta_sync"):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, sites.between_load_and_mma(code, "cuda.cta_sync"))
 
 
 @fault(
@@ -81,8 +80,7 @@ def missing_load_sync(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_mma_wait(code: Code) -> Iterator[Edit]:
-    for s in sites.mma_waits(code):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, sites.mma_waits(code))
 
 
 @fault(
@@ -104,8 +102,7 @@ def missing_mma_wait(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_proxy_fence(code: Code) -> Iterator[Edit]:
-    for s in sites.between_load_and_mma(code, "ptx.fence_proxy_async"):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, sites.between_load_and_mma(code, "ptx.fence_proxy_async"))
 
 
 @fault(
@@ -131,7 +128,7 @@ def missing_reuse_fence(code: Code) -> Iterator[Edit]:
                 and s.path > wait.path
                 and code.enclosing(s, "for")
             ):
-                yield Edit(s, code.remove(s))
+                yield code.remove(s)
 
 
 @fault(
@@ -149,8 +146,7 @@ def missing_reuse_fence(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_after_fence(code: Code) -> Iterator[Edit]:
-    for s in code.named("ptx.tcgen05_fence_after_thread_sync"):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, code.named("ptx.tcgen05_fence_after_thread_sync"))
 
 
 @fault(
@@ -168,8 +164,7 @@ def missing_after_fence(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_wait_ld(code: Code) -> Iterator[Edit]:
-    for s in code.named("ptx.tcgen05_wait_ld"):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, code.named("ptx.tcgen05_wait_ld"))
 
 
 @fault(
@@ -188,8 +183,7 @@ def missing_wait_ld(code: Code) -> Iterator[Edit]:
 )
 def missing_init_sync(code: Code) -> Iterator[Edit]:
     found = [sites.first_sync_after(code, s) for s in code.named("ptx.mbarrier_init")]
-    for s in dict.fromkeys(t for t in found if t is not None):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, dict.fromkeys(t for t in found if t is not None))
 
 
 @fault(
@@ -217,4 +211,4 @@ def sync_in_warp_branch(code: Code) -> Iterator[Edit]:
         if branch is None or branch.name != "if" or sites.guard_kind(code, branch) != "warp":
             continue
         if code.next(branch) is not None:  # else they exit, and a barrier waits for nobody who has
-            yield Edit(s, code.move_into(s, branch, first=True))
+            yield code.move_into(s, branch, first=True)

@@ -33,7 +33,7 @@ from .sites import ACCUMULATOR, SEED
 def commit_by_whole_warp(code: Code) -> Iterator[Edit]:
     for s in sites.commits(code):
         for guard in sites.guards(code, s, "elect")[:1]:
-            yield Edit(s, code.move_after(s, guard))
+            yield code.move_after(s, guard)
 
 
 @fault(
@@ -57,7 +57,7 @@ def commit_by_whole_warp(code: Code) -> Iterator[Edit]:
 def mma_by_whole_warp(code: Code) -> Iterator[Edit]:
     for mma in code.named(sites.MMA):
         for guard in sites.guards(code, mma, "elect")[:1]:
-            yield Edit(guard, code.unwrap(guard))
+            yield code.unwrap(guard)
 
 
 @fault(
@@ -83,7 +83,7 @@ def mma_by_whole_warp(code: Code) -> Iterator[Edit]:
 def mma_by_four_warps(code: Code) -> Iterator[Edit]:
     for mma in code.named(sites.MMA):
         for guard in sites.guards(code, mma, "warp")[:1]:
-            yield Edit(guard, code.unwrap(guard))
+            yield code.unwrap(guard)
 
 
 @fault(
@@ -107,7 +107,7 @@ def commit_before_mma(code: Code) -> Iterator[Edit]:
     for s in sites.commits(code):
         mma = code.previous(s)
         if mma is not None and mma.name == sites.MMA:
-            yield Edit(s, code.swap(mma, s))
+            yield code.swap(s, mma)
 
 
 @fault(
@@ -125,8 +125,7 @@ def commit_before_mma(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_commit(code: Code) -> Iterator[Edit]:
-    for s in sites.commits(code):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, sites.commits(code))
 
 
 @fault(
@@ -140,7 +139,7 @@ def missing_commit(code: Code) -> Iterator[Edit]:
 def barrier_count_two(code: Code) -> Iterator[Edit]:
     for s in code.named("ptx.mbarrier_init"):
         if integer(s.args[1]) == 1:
-            yield Edit(s, code.replace(s, with_argument(s, 1, 2)))
+            yield code.replace(s, with_argument(s, 1, 2))
 
 
 @fault(
@@ -161,5 +160,4 @@ def barrier_count_two(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_barrier_init(code: Code) -> Iterator[Edit]:
-    for s in code.named("ptx.mbarrier_init"):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, code.named("ptx.mbarrier_init"))

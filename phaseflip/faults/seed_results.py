@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import tir_nodes as nodes
-from ..tir_edit import Changes, Code, Edit, Statement
+from ..tir_edit import Changes, Code, Edit, Statement, together
 from . import sites
 from .example import Example
 from .fault import fault
@@ -27,7 +27,7 @@ OVERLAP_BYTES = 1024
 )
 def accumulate_always(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
-        yield Edit(s, code.replace(s, nodes.with_operand(s, ACCUMULATE, nodes.truth(True))))
+        yield code.replace(s, nodes.with_operand(s, ACCUMULATE, nodes.truth(True)))
 
 
 @fault(
@@ -43,7 +43,7 @@ def accumulate_always(code: Code) -> Iterator[Edit]:
 def accumulate_never(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
         if nodes.integer(s.args[ACCUMULATE]) is None:
-            yield Edit(s, code.replace(s, nodes.with_operand(s, ACCUMULATE, nodes.truth(False))))
+            yield code.replace(s, nodes.with_operand(s, ACCUMULATE, nodes.truth(False)))
 
 
 @fault(
@@ -57,7 +57,7 @@ def accumulate_never(code: Code) -> Iterator[Edit]:
 def short_k_loop(code: Code) -> Iterator[Edit]:
     for s in sites.k_loops(code):
         extent = nodes.number(s.node.extent, int(s.node.extent) - 1)
-        yield Edit(s, code.replace(s, nodes.with_range(s, s.node.min, extent)))
+        yield code.replace(s, nodes.with_range(s, s.node.min, extent))
 
 
 @fault(
@@ -77,7 +77,7 @@ def repeated_k_chunk(code: Code) -> Iterator[Edit]:
         for s in code.inside(loop):
             if s in sites.loads(code) and any(b.same_as(s.regions[0].buffer) for b in multiplied):
                 slice_of = {loop.node.loop_var: loop.node.min}
-                yield Edit(s, code.replace(s, nodes.exchanged(code.raw(s), slice_of)))
+                yield code.replace(s, nodes.exchanged(code.raw(s), slice_of))
 
 
 @fault(
@@ -133,7 +133,7 @@ def row_stripe_swap(code: Code) -> Iterator[Edit]:
                 other = nodes.chosen(
                     [(one, nodes.number(warp, 2)), (two, nodes.number(warp, 1))], warp
                 )
-                yield Edit(s, code.replace(s, nodes.exchanged(code.raw(s), {warp: other})))
+                yield code.replace(s, nodes.exchanged(code.raw(s), {warp: other}))
 
 
 @fault(
@@ -167,10 +167,8 @@ def wrong_swizzle(code: Code) -> Iterator[Edit]:
                 declaration.node, layout=layout, name=f"{operand.buffer.name}_swizzle_64B"
             )
             changed = nodes.with_operand(s, i, nodes.region_of(operand, view.buffer))
-            yield Edit(
-                s,
-                {**code.replace(declaration, declaration.node, view), **code.replace(s, changed)},
-            )
+            redeclared = code.replace(declaration, declaration.node, view)
+            yield from together([code.replace(s, changed), redeclared])
 
 
 @fault(

@@ -28,8 +28,7 @@ from .sites import SEED
 )
 def missing_final_sync(code: Code) -> Iterator[Edit]:
     found = [sites.last_sync_before(code, s) for s in code.named("ptx.tcgen05_dealloc")]
-    for s in dict.fromkeys(t for t in found if t is not None):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, dict.fromkeys(t for t in found if t is not None))
 
 
 @fault(
@@ -47,8 +46,7 @@ def missing_final_sync(code: Code) -> Iterator[Edit]:
     ),
 )
 def missing_dealloc(code: Code) -> Iterator[Edit]:
-    for s in code.named("ptx.tcgen05_dealloc"):
-        yield Edit(s, code.remove(s))
+    return map(code.remove, code.named("ptx.tcgen05_dealloc"))
 
 
 @fault(
@@ -64,7 +62,7 @@ def dealloc_half(code: Code) -> Iterator[Edit]:
     for s in code.named("ptx.tcgen05_dealloc"):
         columns = nodes.integer(s.args[1])
         if columns is not None:
-            yield Edit(s, code.replace(s, nodes.with_argument(s, 1, columns // 2)))
+            yield code.replace(s, nodes.with_argument(s, 1, columns // 2))
 
 
 @fault(
@@ -83,7 +81,7 @@ def dealloc_half(code: Code) -> Iterator[Edit]:
 def alloc_by_one_lane(code: Code) -> Iterator[Edit]:
     for s in code.named("ptx.tcgen05_alloc"):
         for lane in code.indices.get("lane", [])[:1]:
-            yield Edit(s, code.replace(s, nodes.guarded(s, nodes.equal(lane, 0))))
+            yield code.replace(s, nodes.guarded(s, nodes.equal(lane, 0)))
 
 
 @fault(
@@ -95,4 +93,4 @@ def alloc_by_one_lane(code: Code) -> Iterator[Edit]:
 )
 def alloc_odd_columns(code: Code) -> Iterator[Edit]:
     for s in code.named("ptx.tcgen05_alloc"):
-        yield Edit(s, code.replace(s, nodes.with_argument(s, 1, 48)))
+        yield code.replace(s, nodes.with_argument(s, 1, 48))

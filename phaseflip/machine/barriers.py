@@ -75,6 +75,8 @@ class NamedBarrier:
     def settle(self) -> None:
         """Complete the round when everybody is there (also called when a thread exits)."""
         if self.arrived and self.arrived >= self.expected():
+            if self.count is None and self.arrived < self.cta.threads:
+                self.cta.cluster.findings.add(_exited(self), "exited")
             self.arrived = 0
             self.round.complete = True
             self.last, self.round = self.round, Round()
@@ -169,19 +171,26 @@ def bar_sync(
                 fix="move the barrier out of the branch that separates the lanes",
             )
         )
-    return barrier_sync(g, place, barrier, count)
+    return _sync(g, place, barrier, count, aligned=count is None)
 
 
 @instruction("barrier.sync", waits=True, uniform=("barrier", "count"))
 def barrier_sync(
     g: Group, place: Place, barrier: int, count: int | None
 ) -> BarrierWait | Parted | None:
-    """barrier.sync a, b: as bar.sync, but lanes of a warp may arrive apart."""
+    """barrier.sync a, b: as bar.sync, but lanes of a warp may arrive apart, and threads at different instructions."""
+    return _sync(g, place, barrier, count, aligned=False)
+
+
+def _sync(
+    g: Group, place: Place, barrier: int, count: int | None, aligned: bool
+) -> BarrierWait | Parted | None:
+    """Arrive and wait; `aligned`: all threads of the CTA execute this very instruction."""
     if count is not None and g.n > count and g.warps > 1:
         g.cta.counts[place.order] -= g.warps  # more than a round takes: warp by warp
         return split(g, g.lanes >> 5, g.pc, EXIT)
     g.cta.bytes["waits"] += g.warps
-    found = _arrive(g, place, barrier, count)
+    found = _arrive(g, place, barrier, count, aligned)
     wait = BarrierWait(found[0], found[1])
     if not wait.ready():
         return wait
@@ -195,7 +204,9 @@ def bar_arrive(g: Group, place: Place, barrier: int, count: int) -> None:
     _arrive(g, place, barrier, count)
 
 
-def _arrive(g: Group, place: Place, barrier: int, count: int | None) -> tuple[NamedBarrier, Round]:
+def _arrive(
+    g: Group, place: Place, barrier: int, count: int | None, aligned: bool = False
+) -> tuple[NamedBarrier, Round]:
     """The barrier, and the round that the group has arrived in."""
     if not 0 <= barrier < BARRIERS:
         raise KernelFault(
@@ -215,11 +226,41 @@ def _arrive(g: Group, place: Place, barrier: int, count: int | None) -> tuple[Na
                     fix="make the count the number of threads that execute it, or give each group an id of its own",
                 )
             )
+    if aligned and found.arrived:
+        for other in found.places - {place}:
+            g.cta.report(_two_instructions(found, *sorted([other, place], key=lambda p: p.order)))
     arrived_in = found.round
     if g.cta.detector is not None:
         arrived_in.clocks.append(g.cta.detector.release(g))
     found.arrive(place, g.n)
     return found, arrived_in
+
+
+def _two_instructions(barrier: NamedBarrier, first: Place, second: Place) -> Finding:
+    """Threads of one round have entered a barrier of the whole CTA at two instructions."""
+    return Finding(
+        "divergent-collective",
+        "bar.sync without a thread count is one instruction that all threads of the CTA execute",
+        place=first,
+        other=second,
+        what=f"some threads enter barrier {barrier.number} at line {first.line}, others at line {second.line}",
+        fix="in a branch, use a barrier with an id and a thread count of its own (T.cuda.warpgroup_sync)",
+    )
+
+
+def _exited(barrier: NamedBarrier) -> Finding:
+    """Threads of the CTA had exited when the others met at a barrier of the whole CTA.
+
+    The text has it both ways: bar.sync is `.aligned`, "all threads in CTA will execute the same" instruction; but it waits
+    for threads that have not exited, and `exit` releases barriers that wait for all.
+    """
+    return Finding(
+        "divergent-collective",
+        "bar.sync is .aligned, executed by all threads of the CTA; that exited threads are excused is a rule of `exit`",
+        place=min(barrier.places, key=lambda p: p.order),
+        what=f"{barrier.arrived} of {barrier.cta.threads} threads meet at barrier {barrier.number}; the others have exited",
+        fix="let every thread of the CTA stay until its last barrier, or give the barrier a thread count",
+    )
 
 
 @instruction("fence")

@@ -12,6 +12,7 @@ from . import (
     tensor_transfers,
     tma,
     warp,
+    warpgroup_mma,
 )
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "tensor_transfers",
     "tma",
     "warp",
+    "warpgroup_mma",
 ]

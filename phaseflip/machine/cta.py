@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .tensor_map import TensorMap
     from .tma import BulkGroups
     from .warp import Group, Join
+    from .warpgroup_mma import WarpState
 
 
 class AsyncOperation(Protocol):
@@ -76,6 +77,8 @@ class CTA:
         self.barriers = [NamedBarrier(i, self) for i in range(BARRIERS)]
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
+        self.warpgroup_mma: dict[int, WarpState] = {}
+        """Warp -> its wgmma-groups."""
         self.counts = cluster.counts
         self.bytes = cluster.bytes
         self.tensor_core = TensorCore(self)

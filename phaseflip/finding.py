@@ -56,6 +56,7 @@ RULES = {
     "unwritten-output": Rule("memory", "error", "error", "every element of the output is written"),
     "output-overwritten": Rule("races", "error", "error", "every element of the output is written by one CTA"),
     "wrong-result": Rule("memory", "error", "error", "the numeric oracle"),
+    "launch-failure": Rule("memory", "error", "error", "CUDA's error of a launch"),
     "resource-limit": Rule("memory", "error", "error", "limits of sm_100a"),
 }  # fmt: skip
 """Code, or code:variant, of every finding. "Silent" means that no finding is an error."""

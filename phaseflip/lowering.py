@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -47,11 +48,18 @@ class LoweredKernel:
 
         Lowers again, without the line marks: they move the places where TVM names common subexpressions.
         """
-        parts = []
-        for target, module in _run_passes(tir.unmark_lines(self.function), self.arch)[1].items():
-            build = tvm.get_global_func("target.build." + target.kind.name)
-            parts.append(str(build(module, target).inspect_source()))
-        return "\n".join(parts)
+        return "\n".join(str(m.inspect_source()) for m in self._runtime_module().imports)
+
+    def export(self, file: Path) -> str:
+        """Write a shared library with the host part and the CUDA source, which TVM's runtime loads; return the source."""
+        module = self._runtime_module()
+        tvm.runtime.Executable(module).export_library(str(file))
+        return "\n".join(str(m.inspect_source()) for m in module.imports)
+
+    def _runtime_module(self) -> Any:
+        build = importlib.import_module("tvm.tirx.build")
+        host, device = _run_passes(tir.unmark_lines(self.function), self.arch)
+        return build.tir_to_runtime(host, device, _host_target())
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
@@ -99,12 +107,17 @@ def _reason(error: Exception) -> str:
     return "; ".join([lines[0], *causes[-1:]])
 
 
+def _host_target() -> Any:
+    return tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
+
+
 def _run_passes(func: Any, arch: str) -> tuple[Any, dict[Any, Any]]:
     """TVM's build steps up to, not including, code generation: (host module, {target: device module})."""
     build = importlib.import_module("tvm.tirx.build")
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
-    host = tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
-    module = tvm.tirx.transform.BindTarget(target.with_host(host))(tvm.IRModule({"main": func}))
+    module = tvm.tirx.transform.BindTarget(target.with_host(_host_target()))(
+        tvm.IRModule({"main": func})
+    )
     pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("tirx")
     host_module, device_modules = build.split_host_device_mods(pipeline(module))
     return finalize_host()(host_module), {

@@ -291,26 +291,6 @@ def _fence_proxy_async(args: list[Any]) -> Decoded:
     return Decoded("fence.proxy.async", {"space": _text(args[0])})
 
 
-def _wgmma(args: list[Any]) -> Decoded:
-    """[M, N, K, in_dtype, out_dtype, trans_a, trans_b, scale_a, scale_b, scale_d, a_desc, b_desc, *accumulators]."""
-    m, n, k = (_number(a) for a in args[:3])
-    in_dtype, out_dtype = _text(args[3]), _text(args[4])
-    if (m, k) != (64, 16) or in_dtype not in ("float16", "bfloat16") or out_dtype != "float32":
-        raise UnsupportedInstruction(
-            f"wgmma.mma_async.m{m}n{n}k{k} of {in_dtype} into {out_dtype} is not simulated"
-        )
-    if any(_number(a) != 1 for a in args[7:9]):
-        raise UnsupportedInstruction("wgmma.mma_async with a negated operand is not simulated")
-    return Decoded(
-        "wgmma.mma_async",
-        {
-            "a_desc": args[10], "b_desc": args[11], "scale_d": args[9], "n": n, "k": k, "in_dtype": in_dtype,
-            "trans_a": bool(_number(args[5])), "trans_b": bool(_number(args[6])),
-            "registers": [ir.Address(r.buffer, r.index) for r in args[12:]],
-        },
-    )  # fmt: skip
-
-
 def _constant(mnemonic: str, **operands: Any) -> Decoder:
     return lambda args: Decoded(mnemonic, dict(operands))
 
@@ -358,15 +338,6 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.tcgen05_st": _tmem_transfer("tcgen05.st"),
     "tirx.ptx.tcgen05_wait_ld": _operands("tcgen05.wait::ld"),
     "tirx.ptx.tcgen05_wait_st": _operands("tcgen05.wait::st"),
-    "tirx.ptx.wgmma_fence": _operands("wgmma.fence"),
-    "tirx.ptx.wgmma_mma_async_ss": _wgmma,
-    "tirx.ptx.wgmma_commit_group": _operands("wgmma.commit_group"),
-    "tirx.ptx.wgmma_wait_group": lambda args: Decoded(
-        "wgmma.wait_group", {"newest": _number(args[0])}
-    ),
-    "tirx.ptx.wgmma_encode_matrix_descriptor": _operands(
-        "encode.wgmma_descriptor", "dst", "addr", "leading", "stride", "swizzle"
-    ),
     "tirx.ptx.tcgen05_fence_before_thread_sync": _operands("tcgen05.fence::before_thread_sync"),
     "tirx.ptx.tcgen05_fence_after_thread_sync": _operands("tcgen05.fence::after_thread_sync"),
 }
@@ -390,3 +361,5 @@ HELPERS_0_26: dict[str, Decoder] = {
     },
 }  # fmt: skip
 """CUDA helper that TVM 0.26 emits as source text -> decoder of its argument list."""
+
+from . import instructions_warpgroup  # noqa: E402, F401 - adds to the tables; it needs what stands above

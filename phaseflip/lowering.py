@@ -48,18 +48,12 @@ class LoweredKernel:
 
         Lowers again, without the line marks: they move the places where TVM names common subexpressions.
         """
-        return "\n".join(str(m.inspect_source()) for m in self._runtime_module().imports)
-
-    def export(self, file: Path) -> str:
-        """Write a shared library with the host part and the CUDA source, which TVM's runtime loads; return the source."""
-        module = self._runtime_module()
-        tvm.runtime.Executable(module).export_library(str(file))
+        module = _runtime_module({"main": tir.unmark_lines(self.function)}, self.arch)
         return "\n".join(str(m.inspect_source()) for m in module.imports)
 
-    def _runtime_module(self) -> Any:
-        build = importlib.import_module("tvm.tirx.build")
-        host, device = _run_passes(tir.unmark_lines(self.function), self.arch)
-        return build.tir_to_runtime(host, device, _host_target())
+    def export(self, file: Path) -> str:
+        """As `export_library` of this function alone, under the name "main"."""
+        return export_library({"main": self.function}, self.arch, file)
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
@@ -73,7 +67,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     parameters = tir.function_parameters(func)
     started = time.perf_counter()
     try:
-        host, device = _run_passes(tir.mark_lines(func), arch)
+        host, device = _run_passes({"main": tir.mark_lines(func)}, arch)
     except (BadInput, UnsupportedInstruction):
         raise
     except Exception as error:
@@ -107,16 +101,34 @@ def _reason(error: Exception) -> str:
     return "; ".join([lines[0], *causes[-1:]])
 
 
+def export_library(functions: dict[str, Any], arch: str, file: Path) -> str:
+    """Write a shared library with host parts and CUDA source of PrimFuncs, which TVM's runtime loads; return the source.
+
+    A function is called by its name in `functions`.
+    """
+    plain = {name: tir.unmark_lines(f) for name, f in functions.items()}
+    if len(plain) > 1:
+        plain = {name: f.with_attr("global_symbol", name) for name, f in plain.items()}
+    module = _runtime_module(plain, arch)
+    tvm.runtime.Executable(module).export_library(str(file))
+    return "\n".join(str(m.inspect_source()) for m in module.imports)
+
+
+def _runtime_module(functions: dict[str, Any], arch: str) -> Any:
+    build = importlib.import_module("tvm.tirx.build")
+    return build.tir_to_runtime(*_run_passes(functions, arch), _host_target())
+
+
 def _host_target() -> Any:
     return tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
 
 
-def _run_passes(func: Any, arch: str) -> tuple[Any, dict[Any, Any]]:
+def _run_passes(functions: dict[str, Any], arch: str) -> tuple[Any, dict[Any, Any]]:
     """TVM's build steps up to, not including, code generation: (host module, {target: device module})."""
     build = importlib.import_module("tvm.tirx.build")
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
     module = tvm.tirx.transform.BindTarget(target.with_host(_host_target()))(
-        tvm.IRModule({"main": func})
+        tvm.IRModule(functions)
     )
     pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("tirx")
     host_module, device_modules = build.split_host_device_mods(pipeline(module))

@@ -12,6 +12,7 @@ from . import (
     tensor_transfers,
     tma,
     warp,
+    warp_matrix,
     warpgroup_mma,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "tensor_transfers",
     "tma",
     "warp",
+    "warp_matrix",
     "warpgroup_mma",
 ]

@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{list,run,fault,study,build}"
+        dest="command", required=True, metavar="{list,run,fault,study,build,conformance,benchmark}"
     )
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
@@ -122,10 +122,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--prebuilt", metavar="DIR", help="run what `build` made there, on a GPU; needs no compiler"
     )
-    from phaseflip import cli_gpu, cli_study
+    from phaseflip import cli_conformance, cli_gpu, cli_study
 
-    cli_study.add_commands(commands, common, _extent)
-    cli_gpu.add_commands(commands, common, _extent)
+    for module in (cli_study, cli_gpu, cli_conformance):
+        module.add_commands(commands, common, _extent)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""``python -m phaseflip``: list the kernels, run one in the simulator and report its verdict, study its faults.
+"""``python -m phaseflip``: list the kernels, run one and report its verdict, study its faults, compile it for a GPU.
 
 Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad
 input, 3 a fault of the harness itself. With ``--json`` standard output holds one JSON object and
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from phaseflip import __version__
-from phaseflip.devices import DEVICE_CHOICES, choose_device
+from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
@@ -69,12 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m phaseflip",
         allow_abbrev=False,
-        description="Run TIRx GEMM kernels for Blackwell on a simulated one.",
+        description="Run TIRx GEMM kernels for Blackwell and Hopper, simulated or on a GPU.",
         epilog="exit codes: 0 clean, 1 wrong result or finding, 2 bad input, 3 harness error",
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{list,run,compare,fault,study}"
+        dest="command",
+        required=True,
+        metavar="{list,run,compare,fault,study,build,conformance,benchmark}",
     )
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
@@ -118,11 +120,19 @@ def _parser() -> argparse.ArgumentParser:
         help="ptx judges by the text of the PTX ISA; practice makes notes of rules that are widely"
         " bent (default: ptx)",
     )
-    run.add_argument("--device", choices=DEVICE_CHOICES, default="auto", help="(default: auto)")
-    from phaseflip import cli_compare, cli_study
+    run.add_argument(
+        "--device",
+        choices=DEVICE_CHOICES,
+        default="auto",
+        help="sim, cuda, or auto: a GPU whose compute capability fits the kernel, else the simulator",
+    )
+    run.add_argument(
+        "--prebuilt", metavar="DIR", help="run what `build` made there, on a GPU; needs no compiler"
+    )
+    from phaseflip import cli_compare, cli_conformance, cli_gpu, cli_study
 
-    cli_compare.add_commands(commands, common, _extent)
-    cli_study.add_commands(commands, common, _extent)
+    for module in (cli_compare, cli_study, cli_gpu, cli_conformance):
+        module.add_commands(commands, common, _extent)
     return parser
 
 
@@ -220,15 +230,14 @@ def _list(args: argparse.Namespace) -> Outcome:
 def _run(args: argparse.Namespace) -> Outcome:
     if args.seed < 0:
         raise BadInput(f"argument --seed: {args.seed} is negative; a seed is 0 or more")
-    device = choose_device(args.device)
+    from phaseflip.cli_gpu import chosen
     from phaseflip.finding import render
-    from phaseflip.kernel import find_kernel
     from phaseflip.verify import verify
 
-    kernel = find_kernel(args.kernel)
     shape = (args.M, args.N, args.K)
+    kernel, device, gpu = chosen(args.kernel, shape, args.device, args.prebuilt)
     try:
-        with progress_bar(kernel.name) as progress:
+        with gpu or contextlib.nullcontext(), progress_bar(kernel.name) as progress:
             verdict = verify(
                 kernel,
                 *shape,
@@ -238,6 +247,7 @@ def _run(args: argparse.Namespace) -> Outcome:
                 progress=progress,
                 checks=args.checks,
                 profile=args.profile,
+                gpu=gpu,
             )
     except MemoryError:
         raise BadInput(

@@ -5,42 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from . import device_ir as ir
+from .decode_0_26_warpgroup import WARPGROUP
+from .decoder import Decoder, number_of, operands, text_of, with_cta_group
 from .errors import UnsupportedInstruction
 from .instructions import Decoded, Operands, dtype_bytes
-
-Decoder = Callable[[list[Any]], Decoded]
-
-
-def text_of(e: Any) -> str:
-    if not isinstance(e, ir.Const):
-        raise UnsupportedInstruction(f"an instruction modifier is not a constant: {e}")
-    return str(e.value)
-
-
-def _number(e: Any) -> int:
-    if not isinstance(e, ir.Const):
-        raise UnsupportedInstruction(f"an instruction modifier is not a constant: {e}")
-    return int(e.value)
-
-
-def _operands(mnemonic: str, *names: str) -> Decoder:
-    """The arguments are the operands, in this order."""
-    return lambda args: Decoded(mnemonic, dict(zip(names, args, strict=True)))
-
-
-def _cta_group(mnemonic: str, *names: str) -> Decoder:
-    """Operands, then the constant cta_group."""
-
-    def decoder(args: list[Any]) -> Decoded:
-        operands: Operands = dict(zip(names, args[:-1], strict=True))
-        return Decoded(mnemonic, operands | {"cta_group": _number(args[-1])})
-
-    return decoder
-
 
 _ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 
@@ -51,7 +22,7 @@ def _vector_bytes(vec: str, ptx_type: str) -> int:
 
 def _ld(args: list[Any]) -> Decoded:
     """[(dst,) addr, policy, type, weak, space, cop, vec, ptx_type, has_policy, number of dst, l1, l2, prefetch]."""
-    to_register = _number(args[-4])
+    to_register = number_of(args[-4])
     if to_register > 1:
         raise UnsupportedInstruction(
             "ptx.ld into scattered registers is not simulated; pass dst= the first of neighbouring ones"
@@ -69,7 +40,7 @@ def _ld(args: list[Any]) -> Decoded:
 
 def _st(args: list[Any]) -> Decoded:
     """Form with a register source: [addr, src, policy, weak, space, cop, vec, ptx_type, ..., from_src = 1]."""
-    if _number(args[-1]) != 1:
+    if number_of(args[-1]) != 1:
         raise UnsupportedInstruction(
             "ptx.st of separate values is not simulated; pass src= a register buffer"
         )
@@ -83,12 +54,12 @@ def _st(args: list[Any]) -> Decoded:
 def _mma(args: list[Any]) -> Decoded:
     """[d_type, a_type, b_type, d_tmem, a, b, idesc, a_in_tmem, cta_group, enable_d, scale_d, ws, lanes..., (pred)]."""
     d_type, a_type, b_type = (text_of(a) for a in args[:3])
-    cta_group, masks = _number(args[8]), args[12:]
-    if _number(args[7]) or _number(args[10]) or _number(args[11]):
+    cta_group, masks = number_of(args[8]), args[12:]
+    if number_of(args[7]) or number_of(args[10]) or number_of(args[11]):
         raise UnsupportedInstruction(
             "tcgen05.mma with A in TMEM, scale-input-d or .ws is not simulated"
         )
-    if len(masks) != (4 if cta_group == 1 else 8) or any(_number(m) for m in masks):
+    if len(masks) != (4 if cta_group == 1 else 8) or any(number_of(m) for m in masks):
         raise UnsupportedInstruction(
             "tcgen05.mma with a predicate or a disable-output-lane mask is not simulated"
         )
@@ -114,7 +85,7 @@ def _commit(args: list[Any]) -> Decoded:
     if isinstance(mask, ir.Const) and int(mask.value).bit_count() <= 1:
         mask = None
     return Decoded(
-        "tcgen05.commit", {"mbar": args[0], "cta_group": _number(args[1]), "cta_mask": mask}
+        "tcgen05.commit", {"mbar": args[0], "cta_group": number_of(args[1]), "cta_mask": mask}
     )
 
 
@@ -128,8 +99,8 @@ def _tmem_registers(mnemonic: str, args: list[Any]) -> Decoded:
     return Decoded(
         mnemonic,
         {
-            "taddr": args[0], "row": args[1], "column": args[2], "shape": text_of(args[3]), "num": _number(args[4]),
-            "pack": bool(_number(args[5])), "registers": registers,
+            "taddr": args[0], "row": args[1], "column": args[2], "shape": text_of(args[3]), "num": number_of(args[4]),
+            "pack": bool(number_of(args[5])), "registers": registers,
         },
     )  # fmt: skip
 
@@ -148,15 +119,15 @@ def _pointer_offset(args: list[Any]) -> Decoded:
 
 def _mbarrier_arrive(args: list[Any]) -> Decoded:
     """[mbar, (count), (remote), (pred), sem, scope, space, has_count, has_remote, has_pred]."""
-    has_count, has_remote, has_pred = (_number(a) for a in args[-3:])
-    operands = _arrival(args[0], args[1 + has_count : -3], has_remote, has_pred)
-    return Decoded("mbarrier.arrive", operands | {"count": args[1] if has_count else 1})
+    has_count, has_remote, has_pred = (number_of(a) for a in args[-3:])
+    arrival = _arrival(args[0], args[1 + has_count : -3], has_remote, has_pred)
+    return Decoded("mbarrier.arrive", arrival | {"count": args[1] if has_count else 1})
 
 
 def _mbarrier_arrive_expect_tx(args: list[Any]) -> Decoded:
     """[mbar, bytes, (remote), (pred), sem, scope, space, has_remote, has_pred]."""
-    operands = _arrival(args[0], args[2:-2], _number(args[-2]), _number(args[-1]))
-    return Decoded("mbarrier.arrive.expect_tx", operands | {"tx_count": args[1]})
+    arrival = _arrival(args[0], args[2:-2], number_of(args[-2]), number_of(args[-1]))
+    return Decoded("mbarrier.arrive.expect_tx", arrival | {"tx_count": args[1]})
 
 
 def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Operands:
@@ -183,15 +154,15 @@ def _bulk_tensor_load(args: list[Any]) -> Decoded:
     """
     if text_of(args[8]) != "tile":
         raise UnsupportedInstruction("cp.async.bulk.tensor with gather4 is not simulated")
-    operands: Operands = {
+    named: Operands = {
         "dst": args[1],
         "mbar": args[2],
         "tensor_map": args[3],
         "coordinates": list(args[11:]),
-        "cta_mask": args[4] if _number(args[10]) else None,
-        "cta_group": _number(args[5]),
+        "cta_mask": args[4] if number_of(args[10]) else None,
+        "cta_group": number_of(args[5]),
     }
-    return Decoded("cp.async.bulk.tensor.g2s", operands)
+    return Decoded("cp.async.bulk.tensor.g2s", named)
 
 
 def _mapa(args: list[Any]) -> Decoded:
@@ -215,7 +186,7 @@ def _bulk_tensor_store(args: list[Any]) -> Decoded:
 def _bulk_wait(args: list[Any]) -> Decoded:
     return Decoded(
         "cp.async.bulk.wait_group",
-        {"newest": _number(args[0]), "reads_only": bool(_number(args[1]))},
+        {"newest": number_of(args[0]), "reads_only": bool(number_of(args[1]))},
     )
 
 
@@ -228,25 +199,25 @@ def _constant(mnemonic: str, **operands: Any) -> Decoder:
 
 
 DECODE_0_26: dict[str, Decoder] = {
-    "tirx.cuda.__shfl_sync": _operands("shfl.sync.idx", "mask", "value", "source", "width"),
-    "tirx.cuda.thread_rank": _operands("thread_rank"),
+    "tirx.cuda.__shfl_sync": operands("shfl.sync.idx", "mask", "value", "source", "width"),
+    "tirx.cuda.thread_rank": operands("thread_rank"),
     "tirx.cuda.cta_sync": _constant("bar.sync", barrier=0, count=None),
     "tirx.cuda.warp_sync": _constant("bar.warp.sync"),
     "tirx.cuda.warpgroup_sync": lambda args: Decoded(
         "bar.sync", {"barrier": args[0], "count": 128}
     ),
-    "tirx.ptx.bar_sync": _operands("bar.sync", "barrier", "count"),
-    "tirx.ptx.barrier_sync": _operands("barrier.sync", "barrier", "count"),
-    "tirx.ptx.bar_arrive": _operands("bar.arrive", "barrier", "count"),
+    "tirx.ptx.bar_sync": operands("bar.sync", "barrier", "count"),
+    "tirx.ptx.barrier_sync": operands("barrier.sync", "barrier", "count"),
+    "tirx.ptx.bar_arrive": operands("bar.arrive", "barrier", "count"),
     "tirx.cuda.cluster_sync": _constant("barrier.cluster.sync"),
     "tirx.ptx.barrier_cluster_arrive": lambda args: Decoded(
-        "barrier.cluster.arrive", {"sem": text_of(args[0]), "aligned": bool(_number(args[1]))}
+        "barrier.cluster.arrive", {"sem": text_of(args[0]), "aligned": bool(number_of(args[1]))}
     ),
     "tirx.ptx.barrier_cluster_wait": lambda args: Decoded(
-        "barrier.cluster.wait", {"aligned": bool(_number(args[1]))}
+        "barrier.cluster.wait", {"aligned": bool(number_of(args[1]))}
     ),
     "tirx.ptx.mapa": _mapa,
-    "tirx.cuda.cvta_generic_to_shared": _operands("cvta.to.shared", "addr"),
+    "tirx.cuda.cvta_generic_to_shared": operands("cvta.to.shared", "addr"),
     "tirx.ptx.fetch_register": _special_register,
     "tirx.cuda.thread_fence": _constant("fence", sem="sc", scope="gpu"),
     "tirx.ptx.fence": lambda args: Decoded(
@@ -256,33 +227,34 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.mbarrier_arrive_expect_tx": _mbarrier_arrive_expect_tx,
     "tirx.ptx.cp_async_bulk_tensor_g2s_cluster": _bulk_tensor_load,
     "tirx.ptx.cp_async_bulk_tensor_shared_to_global": _bulk_tensor_store,
-    "tirx.ptx.cp_async_bulk_commit_group": _operands("cp.async.bulk.commit_group"),
+    "tirx.ptx.cp_async_bulk_commit_group": operands("cp.async.bulk.commit_group"),
     "tirx.ptx.cp_async_bulk_wait_group": _bulk_wait,
     "tirx.ptx.prefetch_tensormap": lambda args: Decoded(
         "prefetch.tensormap", {"tensor_map": args[0]}
     ),
-    "tirx.ptx.elect_sync": _operands("elect.sync"),
-    "tirx.ptx.fence_mbarrier_init": _operands("fence.mbarrier_init"),
+    "tirx.ptx.elect_sync": operands("elect.sync"),
+    "tirx.ptx.fence_mbarrier_init": operands("fence.mbarrier_init"),
     "tirx.ptx.fence_proxy_async": _fence_proxy_async,
     "tirx.ptx.ld": _ld,
     "tirx.ptx.st": _st,
-    "tirx.ptx.mbarrier_init": _operands("mbarrier.init", "mbar", "count"),
+    "tirx.ptx.mbarrier_init": operands("mbarrier.init", "mbar", "count"),
     "tirx.ptx.mbarrier_try_wait": _try_wait("cta"),
     "tirx.ptx.mbarrier_try_wait_acquire_cluster": _try_wait("cluster"),
-    "tirx.ptx.tcgen05_alloc": _cta_group("tcgen05.alloc", "dst", "n_columns"),
-    "tirx.ptx.tcgen05_dealloc": _cta_group("tcgen05.dealloc", "taddr", "n_columns"),
-    "tirx.ptx.tcgen05_relinquish_alloc_permit": _cta_group("tcgen05.relinquish_alloc_permit"),
-    "tirx.ptx.tcgen05_encode_matrix_descriptor": _operands(
+    "tirx.ptx.tcgen05_alloc": with_cta_group("tcgen05.alloc", "dst", "n_columns"),
+    "tirx.ptx.tcgen05_dealloc": with_cta_group("tcgen05.dealloc", "taddr", "n_columns"),
+    "tirx.ptx.tcgen05_relinquish_alloc_permit": with_cta_group("tcgen05.relinquish_alloc_permit"),
+    "tirx.ptx.tcgen05_encode_matrix_descriptor": operands(
         "encode.matrix_descriptor", "dst", "addr", "leading", "stride", "swizzle"
     ),
     "tirx.ptx.tcgen05_mma": _mma,
     "tirx.ptx.tcgen05_commit": _commit,
     "tirx.ptx.tcgen05_ld": _tmem_transfer("tcgen05.ld"),
     "tirx.ptx.tcgen05_st": _tmem_transfer("tcgen05.st"),
-    "tirx.ptx.tcgen05_wait_ld": _operands("tcgen05.wait::ld"),
-    "tirx.ptx.tcgen05_wait_st": _operands("tcgen05.wait::st"),
-    "tirx.ptx.tcgen05_fence_before_thread_sync": _operands("tcgen05.fence::before_thread_sync"),
-    "tirx.ptx.tcgen05_fence_after_thread_sync": _operands("tcgen05.fence::after_thread_sync"),
+    "tirx.ptx.tcgen05_wait_ld": operands("tcgen05.wait::ld"),
+    "tirx.ptx.tcgen05_wait_st": operands("tcgen05.wait::st"),
+    "tirx.ptx.tcgen05_fence_before_thread_sync": operands("tcgen05.fence::before_thread_sync"),
+    "tirx.ptx.tcgen05_fence_after_thread_sync": operands("tcgen05.fence::after_thread_sync"),
+    **WARPGROUP,
 }
 """TVM 0.26 intrinsic -> decoder of its argument list."""
 
@@ -295,7 +267,7 @@ def _convert_pair(source: str, target: str) -> Decoder:
 
 HELPERS_0_26: dict[str, Decoder] = {
     "tvm_builtin_pointer_offset": _pointer_offset,
-    "tvm_builtin_smem_desc_add_16B_offset": _operands("add.matrix_descriptor", "desc", "offset"),
+    "tvm_builtin_smem_desc_add_16B_offset": operands("add.matrix_descriptor", "desc", "offset"),
     **{
         f"tvm_builtin_cast_{a}x2_{b}x2": _convert_pair(a, b)
         for a, b in (

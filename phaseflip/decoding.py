@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import device_ir as ir
-from .decode_0_26 import DECODE_0_26, HELPERS_0_26, Decoder, text_of
+from .decode_0_26 import DECODE_0_26, HELPERS_0_26
+from .decoder import Decoder, text_of
 from .errors import UnsupportedInstruction
 from .instructions import REGISTRY, Decoded
 

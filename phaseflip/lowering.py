@@ -8,6 +8,7 @@ import re
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -54,11 +55,12 @@ class LoweredKernel:
 
         Lowers again, without the line marks: they move the places where TVM names common subexpressions.
         """
-        parts = []
-        for target, module in _run_passes(tir.unmark_lines(self.function), self.arch)[1].items():
-            build = tvm.get_global_func("target.build." + target.kind.name)
-            parts.append(str(build(module, target).inspect_source()))
-        return "\n".join(parts)
+        module = _runtime_module({"main": tir.unmark_lines(self.function)}, self.arch)
+        return "\n".join(str(m.inspect_source()) for m in module.imports)
+
+    def export(self, file: Path) -> str:
+        """As `export_library` of this function alone, under the name "main"."""
+        return export_library({"main": self.function}, self.arch, file)
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
@@ -72,7 +74,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     parameters = tir.function_parameters(func)
     started = time.perf_counter()
     try:
-        host, device = _run_passes(tir.mark_lines(func), arch)
+        host, device = _run_passes({"main": tir.mark_lines(func)}, arch)
     except (BadInput, UnsupportedInstruction):
         raise
     except Exception as error:
@@ -94,9 +96,9 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     )
 
 
-def lower_once(func: Any) -> LoweredKernel:
-    """As `lower` for the default architecture; the same PrimFunc again gives the same LoweredKernel."""
-    return _lowered(func) if isinstance(func, tvm.tirx.PrimFunc) else lower(func)
+def lower_once(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
+    """As `lower`; the same PrimFunc again gives the same LoweredKernel."""
+    return _lowered(func, arch) if isinstance(func, tvm.tirx.PrimFunc) else lower(func)
 
 
 _lowered = functools.lru_cache(maxsize=LOWERED_CACHE_SIZE)(lower)
@@ -114,12 +116,35 @@ def _reason(error: Exception) -> str:
     return "; ".join([lines[0], *causes[-1:]])
 
 
-def _run_passes(func: Any, arch: str) -> tuple[Any, dict[Any, Any]]:
+def export_library(functions: dict[str, Any], arch: str, file: Path) -> str:
+    """Write a shared library with host parts and CUDA source of PrimFuncs, which TVM's runtime loads; return the source.
+
+    A function is called by its name in `functions`.
+    """
+    plain = {name: tir.unmark_lines(f) for name, f in functions.items()}
+    if len(plain) > 1:
+        plain = {name: f.with_attr("global_symbol", name) for name, f in plain.items()}
+    module = _runtime_module(plain, arch)
+    tvm.runtime.Executable(module).export_library(str(file))
+    return "\n".join(str(m.inspect_source()) for m in module.imports)
+
+
+def _runtime_module(functions: dict[str, Any], arch: str) -> Any:
+    build = importlib.import_module("tvm.tirx.build")
+    return build.tir_to_runtime(*_run_passes(functions, arch), _host_target())
+
+
+def _host_target() -> Any:
+    return tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
+
+
+def _run_passes(functions: dict[str, Any], arch: str) -> tuple[Any, dict[Any, Any]]:
     """TVM's build steps up to, not including, code generation: (host module, {target: device module})."""
     build = importlib.import_module("tvm.tirx.build")
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
-    host = tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
-    module = tvm.tirx.transform.BindTarget(target.with_host(host))(tvm.IRModule({"main": func}))
+    module = tvm.tirx.transform.BindTarget(target.with_host(_host_target()))(
+        tvm.IRModule(functions)
+    )
     pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("tirx")
     host_module, device_modules = build.split_host_device_mods(pipeline(module))
     return finalize_host()(host_module), {

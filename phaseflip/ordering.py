@@ -343,6 +343,14 @@ class Ordering:
                 )
         g.knowledge = parts
 
+    def operations_done(self, g: Any, tickets: list[Ticket]) -> None:
+        """All threads of the group learn that these operations are done."""
+        entries = [(SEEN, ticket.component, ticket.number) for ticket in tickets]
+        g.knowledge = [
+            Part(p.lanes, p.clock.with_entries(self.size, *entries), p.proxy_fence, p.after_fence)
+            for p in g.knowledge
+        ]
+
     def transfers_done(self, g: Any, kind: str) -> None:
         """tcgen05.wait::ld or ::st: every warp of the group knows that its loads or stores are done."""
 

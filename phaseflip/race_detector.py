@@ -106,6 +106,8 @@ class RaceDetector(Judge):
 
         `fenced`: its completion implies a proxy fence (bulk copies; not tcgen05).
         """
+        if not units.size:  # a box that lies outside its tensor
+            return
         event = Event(
             0, writes, "async", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
             ticket.issuer, fenced,

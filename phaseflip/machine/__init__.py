@@ -15,6 +15,8 @@ from . import (
     tensor_transfers,
     tma,
     warp,
+    warp_matrix,
+    warpgroup_mma,
 )
 
 __all__ = [
@@ -29,4 +31,6 @@ __all__ = [
     "tensor_transfers",
     "tma",
     "warp",
+    "warp_matrix",
+    "warpgroup_mma",
 ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .tensor_memory import PairAllocation
     from .tma import BulkGroups
     from .warp import Group, Join
+    from .warpgroup_mma import WarpState
 
 
 class AsyncOperation(Protocol):
@@ -84,6 +85,8 @@ class CTA:
         self.barriers = NamedBarriers(self)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
+        self.warpgroup_mma: dict[int, WarpState] = {}
+        """Warp -> its wgmma-groups."""
         self.counts = cluster.counts
         self.bytes = cluster.bytes
         self.tensor_core = TensorCore(self)

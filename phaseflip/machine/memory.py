@@ -221,15 +221,18 @@ def check_registers(g: Group, place: Place, first: Any, nbytes: int) -> None:
     for warp in g.warp_ids():
         for start, stop, load_place in g.cta.loading.get(warp, ()):
             if low < stop and start < high:
+                wgmma = load_place.mnemonic == "wgmma.mma_async"
+                wait = "wgmma.wait_group" if wgmma else "tcgen05.wait::ld"
+                call = "T.ptx.wgmma.wait_group(0)" if wgmma else "T.ptx.tcgen05.wait.ld()"
                 g.cta.report(
                     Finding(
                         "uninitialised-read",
-                        "the load is asynchronous, and no tcgen05.wait::ld of this warp has completed it",
+                        f"it is asynchronous, and no {wait} of this warp has completed it",
                         place=place,
                         other=load_place,
                         memory="register",
-                        what=f"{g} reads registers that the tcgen05.ld at line {load_place.line} writes",
-                        fix="T.ptx.tcgen05.wait.ld() between the load and the first use of its registers",
+                        what=f"{g} reads registers that the {load_place.mnemonic} at line {load_place.line} writes",
+                        fix=f"{call} between it and the first use of its registers",
                     )
                 )
                 return

@@ -1,4 +1,4 @@
-"""``python -m phaseflip``: list the kernels, run one in the simulator and report its verdict, study its faults.
+"""``python -m phaseflip``: list the kernels, run one and report its verdict, study its faults, compile it for a GPU.
 
 Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad
 input, 3 a fault of the harness itself. With ``--json`` standard output holds one JSON object and
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from phaseflip import __version__
-from phaseflip.devices import DEVICE_CHOICES, choose_device
+from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
@@ -69,12 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m phaseflip",
         allow_abbrev=False,
-        description="Run TIRx GEMM kernels for Blackwell on a simulated one.",
+        description="Run TIRx GEMM kernels for Blackwell and Hopper, simulated or on a GPU.",
         epilog="exit codes: 0 clean, 1 wrong result or finding, 2 bad input, 3 harness error",
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{list,run,fault,study}"
+        dest="command",
+        required=True,
+        metavar="{list,run,compare,fault,study,build,conformance,benchmark}",
     )
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
@@ -94,7 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         "--schedule",
         default="in-order",
         metavar="NAME",
-        help="in-order, eager, lazy or random:SEED (default: in-order)",
+        help="in-order, eager, lazy or random:SEED (default: in-order), then any of +delay:cta1 +delay:warps4-7"
+        " +delay:cta0.warp3, which hold threads back as long as anything else can happen",
     )
     run.add_argument(
         "--inputs",
@@ -117,18 +120,29 @@ def _parser() -> argparse.ArgumentParser:
         help="ptx judges by the text of the PTX ISA; practice makes notes of rules that are widely"
         " bent (default: ptx)",
     )
-    run.add_argument("--device", choices=DEVICE_CHOICES, default="auto", help="(default: auto)")
-    from phaseflip.cli_study import add_commands
+    run.add_argument(
+        "--device",
+        choices=DEVICE_CHOICES,
+        default="auto",
+        help="sim, cuda, or auto: a GPU whose compute capability fits the kernel, else the simulator",
+    )
+    run.add_argument(
+        "--prebuilt", metavar="DIR", help="run what `build` made there, on a GPU; needs no compiler"
+    )
+    from phaseflip import cli_compare, cli_conformance, cli_gpu, cli_study
 
-    add_commands(commands, common, _extent)
+    for module in (cli_compare, cli_study, cli_gpu, cli_conformance):
+        module.add_commands(commands, common, _extent)
     return parser
 
 
 class _ProgressBar:
     """Calls ``(done, total)`` drive a bar on standard error, shown once two seconds have passed."""
 
-    def __init__(self, label: str, delay_seconds: float = PROGRESS_AFTER_SECONDS) -> None:
-        self._label = label
+    def __init__(
+        self, label: str, unit: str = "CTAs", delay_seconds: float = PROGRESS_AFTER_SECONDS
+    ) -> None:
+        self._label, self._unit = label, unit
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._closed = False
@@ -152,13 +166,11 @@ class _ProgressBar:
             if self._progress is not None:
                 self._progress.stop()
 
-    def __call__(self, done_ctas: int, total_ctas: int) -> None:
+    def __call__(self, done: int, total: int) -> None:
         with self._lock:
-            self._done = (done_ctas, total_ctas)
+            self._done = (done, total)
             if self._progress is not None:
-                self._progress.update(
-                    self._progress.task_ids[0], completed=done_ctas, total=total_ctas
-                )
+                self._progress.update(self._progress.task_ids[0], completed=done, total=total)
 
     def _show(self) -> None:
         from rich.console import Console
@@ -171,7 +183,7 @@ class _ProgressBar:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
             self._progress = Progress(
                 *columns,
-                TextColumn("CTAs"),
+                TextColumn(self._unit),
                 Elapsed(),
                 console=Console(stderr=True),
                 transient=True,
@@ -182,12 +194,12 @@ class _ProgressBar:
 
 
 @contextlib.contextmanager
-def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress callback for the run on a terminal, None elsewhere."""
+def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int], None] | None]:
+    """A progress callback (done, total) on a terminal, None elsewhere."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
-    with _ProgressBar(label) as bar:
+    with _ProgressBar(label, unit) as bar:
         yield bar
 
 
@@ -218,15 +230,14 @@ def _list(args: argparse.Namespace) -> Outcome:
 def _run(args: argparse.Namespace) -> Outcome:
     if args.seed < 0:
         raise BadInput(f"argument --seed: {args.seed} is negative; a seed is 0 or more")
-    device = choose_device(args.device)
+    from phaseflip.cli_gpu import chosen
     from phaseflip.finding import render
-    from phaseflip.kernel import find_kernel
     from phaseflip.verify import verify
 
-    kernel = find_kernel(args.kernel)
     shape = (args.M, args.N, args.K)
+    kernel, device, gpu = chosen(args.kernel, shape, args.device, args.prebuilt)
     try:
-        with _progress(kernel.name) as progress:
+        with gpu or contextlib.nullcontext(), progress_bar(kernel.name) as progress:
             verdict = verify(
                 kernel,
                 *shape,
@@ -236,6 +247,7 @@ def _run(args: argparse.Namespace) -> Outcome:
                 progress=progress,
                 checks=args.checks,
                 profile=args.profile,
+                gpu=gpu,
             )
     except MemoryError:
         raise BadInput(

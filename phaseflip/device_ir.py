@@ -42,6 +42,11 @@ class Buffer:
         """The allocation behind this view."""
         return self if self.storage is None else self.storage.root
 
+    @property
+    def own_shared(self) -> bool:
+        """Whether it is shared memory that the kernel allocates, so that its offset in the CTA's window is known."""
+        return self.scope.startswith("shared") and self.parameter is None and self.address is None
+
 
 @dataclass(frozen=True)
 class Const:

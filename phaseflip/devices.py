@@ -1,61 +1,107 @@
-"""Where a kernel runs: ``sim``, the simulator, or ``cuda``, a Blackwell GPU (not yet)."""
+"""Where a kernel runs: ``sim``, the simulator, or ``cuda``, an NVIDIA GPU whose compute capability the kernel fits."""
 
 from __future__ import annotations
 
 import os
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from phaseflip.errors import BadInput
 
+if TYPE_CHECKING:
+    from phaseflip.kernel import Kernel
+
 DEVICE_CHOICES = ("auto", "sim", "cuda")
-BLACKWELL_MAJOR = 10
-"""Compute capability 10.x is what the kernels' tcgen05 instructions need."""
+ARCHS = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
+"""Compute capability -> architecture to compile for. Code for one of these runs on that capability alone."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where kernels run: ``name`` is "sim" or "cuda"; ``note`` is for the user, or empty."""
+    """Where kernels run: ``name`` is "sim" or "cuda"; ``note`` is for the user, or empty; ``arch`` that of the GPU."""
 
     name: str
     note: str = ""
+    arch: str = ""
 
 
-def blackwell_gpu() -> str | None:
-    """The name of the first GPU of compute capability 10.x that PyTorch sees, or None."""
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that PyTorch sees: its name, and its compute capability."""
+
+    name: str
+    capability: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.name}, compute capability {self.capability[0]}.{self.capability[1]}"
+
+
+def first_gpu() -> Gpu | None:
+    """The first GPU that PyTorch sees, or None. CUDA_VISIBLE_DEVICES chooses among several."""
     if sys.platform == "linux" and not os.path.exists("/dev/nvidiactl"):
         return None  # no NVIDIA driver: spare the second that importing PyTorch takes
     import torch
 
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
         return None
-    for index in range(torch.cuda.device_count()):
-        if torch.cuda.get_device_capability(index)[0] == BLACKWELL_MAJOR:
-            return str(torch.cuda.get_device_name(index))
-    return None
+    major, minor = torch.cuda.get_device_capability(0)
+    return Gpu(str(torch.cuda.get_device_name(0)), (int(major), int(minor)))
 
 
-def choose_device(choice: str = "auto") -> Device:
-    """Resolve ``--device``.
+def fits(needs: tuple[int, int], capability: tuple[int, int]) -> bool:
+    """Whether a GPU of this capability runs kernels that need that one: the same major number, no smaller minor one."""
+    return (
+        capability in ARCHS and needs[0] == capability[0] and needs[1] <= capability[1]
+    )  # tcgen05 and wgmma are specific to their architecture
 
-    "auto" will mean "cuda" where a Blackwell GPU is present; until kernels can run there it means
-    "sim" everywhere, with a note on machines that have such a GPU.
 
-    Raises BadInput for "cuda", which this release does not have, and for an unknown name.
+def default_arch(needs: tuple[int, int]) -> str:
+    """The architecture to compile for where no GPU says otherwise. BadInput if none is known for that capability."""
+    if needs not in ARCHS:
+        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHS)
+        raise BadInput(
+            f"no architecture is known for compute capability {needs[0]}.{needs[1]}; known are {known}"
+        )
+    return ARCHS[needs]
+
+
+def check_arch(kernel: Kernel, arch: str) -> None:
+    """BadInput unless `arch` is one that the kernel can be compiled for."""
+    legal = [a for capability, a in ARCHS.items() if fits(kernel.needs, capability)]
+    if arch not in legal:
+        major, minor = kernel.needs
+        raise BadInput(
+            f"{kernel.name} needs compute capability {major}.{minor} and cannot be compiled for {arch!r};"
+            f" use {' or '.join(legal) or 'a kernel for another one'}"
+        )
+
+
+def choose_device(choice: str = "auto", kernel: Kernel | None = None) -> Device:
+    """Resolve ``--device`` for a kernel, or (without one) for whatever the first GPU runs.
+
+    "auto" is "cuda" where the first GPU's compute capability fits the kernel, else "sim", with a note where a GPU is
+    present. Raises BadInput for "cuda" without a GPU, or with one that does not fit, and for an unknown name.
     """
-    if choice == "sim":
+    if choice not in DEVICE_CHOICES:
+        raise BadInput(f"unknown device {choice!r}; choose one of {', '.join(DEVICE_CHOICES)}")
+    gpu = None if choice == "sim" else first_gpu()
+    if gpu is None:
+        if choice == "cuda":
+            raise BadInput(
+                "device 'cuda' needs an NVIDIA GPU, and PyTorch sees none here; use 'sim' (the simulator) or 'auto'"
+            )
         return Device("sim")
+    arch = ARCHS.get(gpu.capability, "")
+    if arch and (kernel is None or fits(kernel.needs, gpu.capability)):
+        return Device("cuda", str(gpu), arch)
+    wanted = "9.0, 10.0 or 10.3" if kernel is None else "{}.{}".format(*kernel.needs)
+    what = "these kernels need" if kernel is None else f"{kernel.name} needs"
     if choice == "cuda":
         raise BadInput(
-            "device 'cuda' is not supported yet: running on a Blackwell GPU comes in a later"
-            " release; use 'sim' (the simulator) or 'auto'"
+            f"{what} compute capability {wanted}, and the GPU here is {gpu};"
+            " use 'sim' (the simulator) or a kernel for it"
         )
-    if choice == "auto":
-        gpu = blackwell_gpu()
-        if gpu is None:
-            return Device("sim")
-        return Device(
-            "sim",
-            f"a Blackwell GPU ({gpu}) is present, but this release runs in the simulator only",
-        )
-    raise BadInput(f"unknown device {choice!r}; choose one of {', '.join(DEVICE_CHOICES)}")
+    return Device(
+        "sim", f"{what} compute capability {wanted}, so the GPU here ({gpu}) is left alone"
+    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from . import device_ir as ir
+from .decoding import decode
 from .errors import UnsupportedInstruction
-from .instructions import Decoded, decode, dtype_size
+from .instructions import Decoded, dtype_size
 from .ir_queries import observable
 from .machine.memory import LOCAL_BASE
 from .operators import is_float
@@ -220,14 +221,14 @@ class ExpressionWriter:
             if isinstance(index, ir.Const)
             else f"{self.text(index)} * {size}"
         )
-        if root.scope == "local":
-            return _sum(LOCAL_BASE + self.out.layout.frame[root], offset)
-        if root.scope.startswith("shared"):
-            return f"({self.out.shared_base()} + {_sum(self.out.layout.shared[root], offset)})"
         if root.parameter is not None:
             return f"({self.text(root.parameter)} + {offset})"
         if root.address is not None:
             return f"({self.text(root.address)} + {offset})"
+        if root.scope == "local":
+            return _sum(LOCAL_BASE + self.out.layout.frame[root], offset)
+        if root.scope.startswith("shared"):
+            return f"({self.out.shared_base()} + {_sum(self.out.layout.shared[root], offset)})"
         raise UnsupportedInstruction(
             f"{self.site}: buffer {buffer.name} of scope {root.scope} has no address"
         )

@@ -15,9 +15,12 @@ from .vector_clock import ASYNC, SEEN, TCGEN05
 
 
 def missing_fence(
-    old: Event, mask: Any, event: Event, actor: Actor, where: Region
+    old: Event, mask: Any, event: Event, actor: Actor, where: Region, same_cta: bool
 ) -> tuple[str, str] | None:
-    """(code, rule variant) of a fence that the ordered pair lacks."""
+    """(code, rule variant) of a fence that the ordered pair lacks.
+
+    A fence by the issuer of the later access, after the rendezvous, will do within a CTA only.
+    """
     if old.proxy == "tmem":
         return _missing_tcgen05_fence(old, actor)
     if old.proxy == event.proxy or old.fenced:
@@ -32,7 +35,7 @@ def missing_fence(
             epochs = old.epoch_of(agents)
             if actor.clock.covers(ASYNC, agents, epochs):
                 return None
-        late = actor.proxy_fence.covers(SEEN, agents, epochs)
+        late = same_cta and actor.proxy_fence.covers(SEEN, agents, epochs)
         return "missing-proxy-fence", "late" if late else variant
     return (
         None if actor.proxy_fence.covers(SEEN, agents, epochs) else ("missing-proxy-fence", variant)

@@ -30,7 +30,9 @@ RULES = {
     "missing-proxy-fence": Rule("races", "error", "error", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:read": Rule("races", "error", "note", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:late": Rule("races", "note", "note", "fence.proxy.async after the rendezvous; 9.7.16.6.5"),
+    "missing-proxy-fence:init": Rule("races", "note", "note", "mbarrier.init, fence.mbarrier_init; 9.7.13.15.9, 9.7.13.4"),
     "missing-tcgen05-fence": Rule("races", "error", "note", "tcgen05.fence; 9.7.16.6.4.4"),
+    "missing-wgmma-fence": Rule("races", "error", "error", "wgmma.fence; 9.7.15.7.1"),
     "scope-too-narrow": Rule("races", "error", "note", "mbarrier.arrive .cta; 9.7.13.15.13, 8.7"),
     "stale-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
     "lapped-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
@@ -56,6 +58,7 @@ RULES = {
     "unwritten-output": Rule("memory", "error", "error", "every element of the output is written"),
     "output-overwritten": Rule("races", "error", "error", "every element of the output is written by one CTA"),
     "wrong-result": Rule("memory", "error", "error", "the numeric oracle"),
+    "launch-failure": Rule("memory", "error", "error", "CUDA's error of a launch"),
     "resource-limit": Rule("memory", "error", "error", "limits of sm_100a"),
 }  # fmt: skip
 """Code, or code:variant, of every finding. "Silent" means that no finding is an error."""
@@ -194,6 +197,10 @@ class Findings:
             self._found[key] = replace(finding, severity=severity)
         else:
             self._found[key] = replace(known, count=known.count + finding.count)
+
+    def errors(self) -> int:
+        """How many of them fail a run."""
+        return sum(finding.severity == "error" for finding in self._found.values())
 
     def all(self) -> list[Finding]:
         """Errors first, then by line."""

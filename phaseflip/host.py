@@ -1,12 +1,12 @@
 """The host part of a lowered kernel, executed: argument checks, launch geometry, kernel arguments.
 
 TVM lowers the host part to a C-like function over DLTensor structures. This interpreter runs it with array descriptions
-in place of pointers and stops at the kernel launch. It runs once a launch and is not on any hot path.
+in place of pointers and stops at the kernel launch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,13 +50,18 @@ class HostPlan:
     function: ir.Function
     names: list[str]
     device: ir.Function
+    _launches: dict[Any, Launch] = field(default_factory=dict, init=False, repr=False)
 
     def launch(self, arrays: list[np.ndarray]) -> Launch:
-        """Run the host part. Pointer arguments of the launch are the parameter names.
+        """Run the host part, once for all arrays of the same form: it sees no more of them.
 
-        Raises BadInput with TVM's own sentence where one of its argument checks fails.
+        Pointer arguments of the launch are the parameter names. Raises BadInput with TVM's own sentence where one of
+        its argument checks fails.
         """
-        return _Interpreter(self, arrays).run()
+        form = tuple((a.shape, a.strides, a.dtype) for a in arrays)
+        if form not in self._launches:
+            self._launches[form] = _Interpreter(self, arrays).run()
+        return self._launches[form]
 
 
 @dataclass

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import device_ir as ir
-from .instructions import REGISTRY, Decoded, decode
+from .decoding import decode
+from .instructions import REGISTRY, Decoded
 
 INLINE = {"add.pointer", "add.matrix_descriptor"}
 """Decoded calls that are arithmetic, written in place."""
@@ -104,9 +105,9 @@ def _branches(e: Any) -> bool:
 
 
 def shared_uses(e: Any) -> list[tuple[ir.Buffer, int]]:
-    """(buffer, constant part of the index) of every shared element that an expression mentions."""
+    """(buffer, constant part of the index) of every element of the CTA's own shared memory that an expression mentions."""
     found = [use for child in children(e) for use in shared_uses(child)]
-    if isinstance(e, (ir.Load, ir.Address)) and e.buffer.root.scope.startswith("shared"):
+    if isinstance(e, (ir.Load, ir.Address)) and e.buffer.root.own_shared:
         index = e.index
         if isinstance(index, ir.Binary) and index.op == "add" and isinstance(index.b, ir.Const):
             index = index.b

@@ -14,7 +14,7 @@ from .fence_rules import missing_fence
 from .finding import Finding, Findings
 from .ordering import Actor, Ordering
 from .shadow_memory import Event, Region, numbers
-from .vector_clock import SEEN, TCGEN05
+from .vector_clock import SCOPED, SEEN, TCGEN05
 
 COLLECTIVE = "tcgen05.alloc"
 """Writes the address as one store of the warp."""
@@ -31,8 +31,8 @@ class Launch:
 class Judge(Ordering):
     """Judges pairs of accesses of one cluster by what its `Ordering` says that their agents know."""
 
-    def __init__(self, launch: Launch, threads: int) -> None:
-        super().__init__(threads)
+    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
+        super().__init__(threads, cta_threads)
         self.launch = launch
         self.step_start = 0
         """Number of the first event of the instruction that is being told of."""
@@ -58,16 +58,39 @@ class Judge(Ordering):
                 freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
                 self._report(old, event, where.at(bad), "tmem-freed-in-use" if freed else "")
                 return
-        if old.place.mnemonic == "tcgen05.dealloc":
-            self._report(old, event, where.at(mask), "tmem-unallocated")
-            return
-        if old.place.mnemonic == "mbarrier.init" and event.writes:
-            self._report(old, event, where.at(mask), "barrier-reinitialised")
-            return
-        missing = missing_fence(old, mask, event, actor, where)
-        if missing is not None:
-            code, rule = missing
+        code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
+        if code:
             self._report(old, event, where.at(mask), code, rule)
+
+    def _misordered(
+        self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
+    ) -> tuple[str, str] | None:
+        """(code, rule variant) of what is wrong with an access although it is ordered after the old one."""
+        if old.place.mnemonic == "tcgen05.dealloc":
+            return "tmem-unallocated", ""
+        if old.place.mnemonic == "mbarrier.init" and event.writes:
+            return "barrier-reinitialised", ""
+        return self._missing_scope(old, event, actor) or missing_fence(
+            old, mask, event, actor, where, self._same_cta(old, event)
+        )
+
+    def _in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
+        """Whether nothing is wrong with an access after an old one, by order and fences alone."""
+        return self._ordered(old, actor) and not self._misordered(old, mask, event, actor, where)
+
+    def _same_cta(self, old: Event, event: Event) -> bool:
+        """Whether the threads of two accesses, or those that issued them, are of one CTA."""
+        return (
+            old.owner is self and old.issuer // self.cta_threads == event.issuer // self.cta_threads
+        )
+
+    def _missing_scope(self, old: Event, event: Event, actor: Actor) -> tuple[str, str] | None:
+        """Ordered between CTAs, but by a release or an acquire whose scope is one CTA."""
+        if self.threads == self.cta_threads or old.owner is not self or self._same_cta(old, event):
+            return None
+        if actor.clock.covers(SCOPED, old.agents, old.epochs):
+            return None
+        return "scope-too-narrow", ""
 
     def _ordered(self, old: Event, actor: Actor) -> bool:
         return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
@@ -147,11 +170,14 @@ class Judge(Ordering):
             self.launch.findings.add(finding)
         self.unwritten.clear()
 
-    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
-        explained = [old.number, event.number]
-        while explained and self.unwritten:
-            number = explained.pop()
+    def _explain(self, events: list[int]) -> None:
+        """Another finding says why these reads found nothing written."""
+        while events and self.unwritten:
+            number = events.pop()
             self.unwritten.pop(number, None)
-            explained += self.superseded.pop(number, ())
+            events += self.superseded.pop(number, ())
+
+    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
+        self._explain([old.number, event.number])
         finding = race_report(old, event, where, code, rule, self.stale_waits)
         self.launch.findings.add(finding, rule)

@@ -33,7 +33,7 @@ INDEX_SAFE_MAX = 32768
 
 KERNEL_PACKAGE = "kernels"
 DTYPES = ("float16", "bfloat16")
-_BUILD_CACHE_SIZE = 64
+_BUILD_CACHE_SIZE = 128
 _LONGEST_REASON = 300
 
 
@@ -191,6 +191,9 @@ class Kernel:
 def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
     from tvm.tirx import PrimFunc
 
+    from .light_stacks import use_light_stacks
+
+    use_light_stacks()
     try:
         func = kernel.factory(M, N, K)
     except KeyboardInterrupt:

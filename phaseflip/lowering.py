@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -15,9 +17,15 @@ from . import device_ir as ir
 from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan
+from .light_stacks import use_light_stacks
 from .tvm_version import check_tvm_version
 
 DEFAULT_ARCH = "sm_100a"
+
+LOWERED_CACHE_SIZE = 128
+"""PrimFuncs whose lowered form is kept, half a megabyte each."""
+
+use_light_stacks()
 
 
 @dataclass(eq=False)
@@ -46,18 +54,9 @@ class LoweredKernel:
         """The CUDA C++ text that TVM generates for the device function."""
         return generated(self.function, self.arch)[1]
 
-
-def generated(func: Any, arch: str = DEFAULT_ARCH) -> tuple[str, str]:
-    """What TVM makes of a PrimFunc: its host part as TVMScript, and the CUDA C++ text of its device function.
-
-    It is lowered without the line marks: they move the places where TVM names common subexpressions.
-    """
-    host, device = _run_passes(tir.unmark_lines(func), arch)
-    parts = []
-    for target, module in device.items():
-        build = tvm.get_global_func("target.build." + target.kind.name)
-        parts.append(str(build(module, target).inspect_source()))
-    return str(host.script()), "\n".join(parts)
+    def export(self, file: Path) -> str:
+        """As `export_library` of this function alone, under the name "main"."""
+        return export_library({"main": self.function}, self.arch, file)
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
@@ -71,7 +70,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     parameters = tir.function_parameters(func)
     started = time.perf_counter()
     try:
-        host, device = _run_passes(tir.mark_lines(func), arch)
+        host, device = _run_passes({"main": tir.mark_lines(func)}, arch)
     except (BadInput, UnsupportedInstruction):
         raise
     except Exception as error:
@@ -93,6 +92,23 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     )
 
 
+def generated(func: Any, arch: str = DEFAULT_ARCH) -> tuple[str, str]:
+    """The text that TVM generates for a PrimFunc: of its host part (C or LLVM), and CUDA C++ of its device function.
+
+    It is lowered without the line marks: they move the places where TVM names common subexpressions.
+    """
+    module = _runtime_module({"main": tir.unmark_lines(func)}, arch)
+    return str(module.inspect_source()), "\n".join(str(m.inspect_source()) for m in module.imports)
+
+
+def lower_once(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
+    """As `lower`; the same PrimFunc again gives the same LoweredKernel."""
+    return _lowered(func, arch) if isinstance(func, tvm.tirx.PrimFunc) else lower(func)
+
+
+_lowered = functools.lru_cache(maxsize=LOWERED_CACHE_SIZE)(lower)
+
+
 def _reason(error: Exception) -> str:
     """The telling line of one of TVM's errors, which may be long reports drawn as tables."""
     lines = [line.strip(" |+-") for line in str(error).splitlines()]
@@ -105,12 +121,35 @@ def _reason(error: Exception) -> str:
     return "; ".join([lines[0], *causes[-1:]])
 
 
-def _run_passes(func: Any, arch: str) -> tuple[Any, dict[Any, Any]]:
+def export_library(functions: dict[str, Any], arch: str, file: Path) -> str:
+    """Write a shared library with host parts and CUDA source of PrimFuncs, which TVM's runtime loads; return the source.
+
+    A function is called by its name in `functions`.
+    """
+    plain = {name: tir.unmark_lines(f) for name, f in functions.items()}
+    if len(plain) > 1:
+        plain = {name: f.with_attr("global_symbol", name) for name, f in plain.items()}
+    module = _runtime_module(plain, arch)
+    tvm.runtime.Executable(module).export_library(str(file))
+    return "\n".join(str(m.inspect_source()) for m in module.imports)
+
+
+def _runtime_module(functions: dict[str, Any], arch: str) -> Any:
+    build = importlib.import_module("tvm.tirx.build")
+    return build.tir_to_runtime(*_run_passes(functions, arch), _host_target())
+
+
+def _host_target() -> Any:
+    return tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
+
+
+def _run_passes(functions: dict[str, Any], arch: str) -> tuple[Any, dict[Any, Any]]:
     """TVM's build steps up to, not including, code generation: (host module, {target: device module})."""
     build = importlib.import_module("tvm.tirx.build")
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
-    host = tvm.target.Target("llvm" if tvm.runtime.enabled("llvm") else "c")
-    module = tvm.tirx.transform.BindTarget(target.with_host(host))(tvm.IRModule({"main": func}))
+    module = tvm.tirx.transform.BindTarget(target.with_host(_host_target()))(
+        tvm.IRModule(functions)
+    )
     pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("tirx")
     host_module, device_modules = build.split_host_device_mods(pipeline(module))
     return finalize_host()(host_module), {

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .peer_access import PeerAccesses
 from .vector_clock import ASYNC, SEEN, TCGEN05, Clock, Part, join, meet
 
 
@@ -54,14 +55,37 @@ class Actor:
     ticket: Ticket | None = None
 
 
-class Ordering:
-    """Happens-before of one cluster of `threads` threads (all CTAs).
+FENCE_SCOPES = ("cta", "cluster")
 
-    Thread t of CTA r is component r * threads_per_cta + t; queues of asynchronous operations follow as they appear.
+
+class ReleasedByFences:
+    """For every thread what it knew at its last releasing fence: a clock, and its own epochs (in all and fenced)."""
+
+    def __init__(self, threads: int, zero: Clock) -> None:
+        self.clocks = np.full(threads, zero, object)
+        self.epochs = np.zeros(threads, np.int32)
+        self.fenced = np.zeros(threads, np.int32)
+
+    def add(self, thread: int, clock: Clock) -> None:
+        """A thread releases a clock too."""
+        self.clocks[thread] = join([self.clocks[thread], clock])
+
+    def clock(self, threads: np.ndarray, size: int) -> Clock:
+        """What the fences of these threads released, together."""
+        return join(self.clocks[threads].tolist()).with_entries(
+            size, (SEEN, threads, self.epochs[threads]), (ASYNC, threads, self.fenced[threads])
+        )
+
+
+class Ordering:
+    """Happens-before of one cluster of `threads` threads (all CTAs), `cta_threads` in each CTA.
+
+    Thread t of CTA r is component r * cta_threads + t; queues of asynchronous operations follow as they appear.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, cta_threads: int) -> None:
+        self.threads, self.cta_threads = threads, cta_threads
+        self.peers = PeerAccesses()
         self.size = threads + 16
         self.epochs = np.ones(threads, np.int32)
         self.fenced = np.zeros(threads, np.int32)
@@ -71,6 +95,8 @@ class Ordering:
         self.issued: dict[int, int] = {}
         self.pipelines: dict[int, tuple[Any, int]] = {}
         """Component of a queue of MMAs -> (accumulator, shape and kind; the issuing thread)."""
+        self.fences = {scope: ReleasedByFences(threads, self.zero) for scope in FENCE_SCOPES}
+        """Scope -> what releasing fences of at least that scope have released, for relaxed arrivals after them."""
         self.stale_waits: dict[int, tuple[Any, int]] = {}
         """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
 
@@ -94,6 +120,52 @@ class Ordering:
             clocks.append(self._with_own(part.clock, own))
             self.epochs[own] += 1
         return join(clocks)
+
+    def fence_release(self, g: Any, scope: str) -> None:
+        """A fence that releases what each thread knows to whoever observes its later relaxed arrivals.
+
+        `scope` "cta", or "cluster" for that and all that hold it.
+        """
+        for part in g.knowledge:
+            own = self.components(g, part.lanes)
+            for held in FENCE_SCOPES[: FENCE_SCOPES.index(scope) + 1]:
+                known = self.fences[held]
+                known.clocks[own] = part.clock
+                known.epochs[own], known.fenced[own] = self.epochs[own], self.fenced[own]
+            self.epochs[own] += 1
+
+    def released_by_fences(self, g: Any, scope: str) -> Clock:
+        """What relaxed arrivals release to threads of a "cta" or a "cluster": what the last fences of their threads did."""
+        own = g.lanes + g.cta.first_component
+        near = self.fences["cta"].clock(own, self.size)
+        if scope == "cta":
+            return near
+        return join([self.fences["cluster"].clock(own, self.size), near.out_of_scope()])
+
+    def initialises(self, g: Any, lane: int) -> tuple[int, int]:
+        """A thread initialises an mbarrier: the event's component and number.
+
+        It counts apart from what else the thread does, since fence.mbarrier_init releases nothing else.
+        """
+        component = self._component(("init", g.cta.rank, lane))
+        number = self.issued[component] = self.issued.get(component, 0) + 1
+        self._learn(g, lane, component, number)
+        return component, number
+
+    def fence_inits(self, g: Any) -> dict[int, int]:
+        """fence.mbarrier_init.release.cluster: as a fence, but of the inits that its thread has executed alone.
+
+        It counts as an event beside them: component -> its number there.
+        """
+        events = {}
+        for lane in g.lanes.tolist():
+            if ("init", g.cta.rank, lane) in self.queues:
+                component, number = self.initialises(g, lane)
+                clock = self.zero.with_entries(self.size, (SEEN, component, number))
+                for released in self.fences.values():
+                    released.add(lane + g.cta.first_component, clock)
+                events[component] = number
+        return events
 
     def _with_own(self, clock: Clock, own: Any) -> Clock:
         """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
@@ -120,6 +192,16 @@ class Ordering:
             return parts[0]
         clocks = ((p.clock, p.proxy_fence, p.after_fence) for p in parts)
         return Part(g.lanes, *(meet(c) for c in zip(*clocks, strict=True)))
+
+    @staticmethod
+    def common(g: Any) -> Part:
+        """What every thread of the group knows."""
+        if g.common is None or g.common[0] is not g.knowledge:
+            parts = g.knowledge
+            clocks = zip(*((p.clock, p.proxy_fence, p.after_fence) for p in parts), strict=True)
+            g.common = (parts, Part(g.lanes, *(meet(c) for c in clocks)))
+        part: Part = g.common[1]
+        return part
 
     def tick(self, g: Any) -> None:
         """The threads begin a new epoch: what they do from here on is not part of what they did before."""
@@ -196,6 +278,16 @@ class Ordering:
         """tcgen05.fence::after_thread_sync: later tcgen05 operations come after all that the threads have observed."""
         g.knowledge = [Part(p.lanes, p.clock, p.proxy_fence, p.clock) for p in g.knowledge]
 
+    def peer_access(self, g: Any, place: Any, rank: int) -> None:
+        """The threads access memory of another CTA of the cluster."""
+        own = g.lanes + g.cta.first_component
+        self.peers.threads(rank, own, self.epochs[own], place, g.agents(g.lanes))
+
+    def operation_reaches(self, cta: Any, ticket: Ticket) -> None:
+        """An asynchronous operation accesses memory of a CTA of the cluster."""
+        own = ticket.issuer // self.cta_threads == cta.rank
+        self.peers.operation(cta.rank, ticket, own)
+
     # -- asynchronous operations ------------------------------------------------------------------------------------
     def issue(
         self, g: Any, lane: int, queue: Any, place: Any, who: Any, *, pipelined: bool = False, pipeline: Any = None,
@@ -205,10 +297,7 @@ class Ordering:
 
         `pipelined`: ordered after the queue's earlier operations; `pipeline`: accumulator, shape and kind of an MMA.
         """
-        component = self.queues.get(queue)
-        if component is None:
-            component = self.queues[queue] = self.threads + len(self.queues)
-            self.size = max(self.size, component + 1)
+        component = self._component(queue)
         number = self.issued[component] = self.issued.get(component, 0) + 1
         part = self.weakest(g, lane >> 5) if collective else self.part_of(g, lane)
         me = lane + g.cta.first_component
@@ -230,19 +319,37 @@ class Ordering:
             g.position(place),
         )
 
+    def _component(self, queue: Any) -> int:
+        component = self.queues.get(queue)
+        if component is None:
+            component = self.queues[queue] = self.threads + len(self.queues)
+            self.size = max(self.size, component + 1)
+        return component
+
     def learn(self, g: Any, lane: int, ticket: Ticket) -> None:
         """One thread learns that an operation is done."""
+        self._learn(g, lane, ticket.component, ticket.number)
+
+    def _learn(self, g: Any, lane: int, component: int, number: int) -> None:
         parts = []
         for part in g.knowledge:
             mine = part.lanes == lane
             if mine.any():
-                clock = part.clock.with_entries(self.size, (SEEN, ticket.component, ticket.number))
+                clock = part.clock.with_entries(self.size, (SEEN, component, number))
                 parts.append(Part(part.lanes[mine], clock, part.proxy_fence, part.after_fence))
             if not mine.all():
                 parts.append(
                     Part(part.lanes[~mine], part.clock, part.proxy_fence, part.after_fence)
                 )
         g.knowledge = parts
+
+    def operations_done(self, g: Any, tickets: list[Ticket]) -> None:
+        """All threads of the group learn that these operations are done."""
+        entries = [(SEEN, ticket.component, ticket.number) for ticket in tickets]
+        g.knowledge = [
+            Part(p.lanes, p.clock.with_entries(self.size, *entries), p.proxy_fence, p.after_fence)
+            for p in g.knowledge
+        ]
 
     def transfers_done(self, g: Any, kind: str) -> None:
         """tcgen05.wait::ld or ::st: every warp of the group knows that its loads or stores are done."""

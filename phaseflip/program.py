@@ -25,7 +25,8 @@ class Program:
     `blocks[i](group)` runs block i; `live_in[i]` are the register slots that it or a later block reads first,
     `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every
     instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory;
-    `arrivals` (position in `instructions`, name of the barrier) of all that arrive on an mbarrier.
+    `arrivals` and `inits` (position in `instructions`, name of the barrier) of all that arrive on or initialise an
+    mbarrier.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Program:
     extents: dict[str, int]
     shared_names: list[tuple[int, str]] = field(default_factory=list)
     arrivals: list[tuple[int, str]] = field(default_factory=list)
+    inits: list[tuple[int, str]] = field(default_factory=list)
 
     def shared_view(self, offset: int) -> tuple[str, int]:
         """(name, first byte) of the buffer at a byte offset of the CTA's shared window, as far as addresses tell."""
@@ -54,3 +56,8 @@ class Program:
     def shared_name(self, offset: int) -> str:
         """The buffer at a byte offset of the CTA's shared window."""
         return self.shared_view(offset)[0]
+
+    def init_of(self, barrier: str) -> Place | None:
+        """The first mbarrier.init of a barrier, or of the array that holds it ("full" for "full[1]")."""
+        array = barrier.partition("[")[0]
+        return next((self.instructions[order] for order, name in self.inits if name == array), None)

@@ -1,6 +1,6 @@
 """The pytest plugin: where, with which kernels and under which schedules a suite runs.
 
-Options: ``--device auto|sim|cuda``, ``--kernel NAME`` and ``--schedule NAME`` (these may be
+Options: ``--device auto|sim|cuda``, ``--prebuilt DIR``, ``--kernel NAME`` and ``--schedule NAME`` (these may be
 repeated). A test with an argument ``kernel`` runs once per kernel (a ``phaseflip.Kernel``), one
 with ``schedule`` once per schedule name; the fixture ``device`` is "sim" or "cuda". Tests of one
 kernel carry the mark ``xdist_group``, so with ``--dist loadgroup`` they share a worker. Hypothesis
@@ -10,9 +10,11 @@ every time) and deep, which alone looks for the smallest failing example.
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +23,7 @@ from phaseflip.devices import DEVICE_CHOICES, Device, choose_device
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
+    from phaseflip.gpu_run import Gpu
     from phaseflip.kernel import Kernel
 
 DEFAULT_SCHEDULES = ("in-order",)
@@ -45,6 +48,7 @@ _KERNEL_PROPERTY = "phaseflip_kernel"
 
 _kernels_key = pytest.StashKey["list[Kernel]"]()
 _device_key = pytest.StashKey[Device]()
+_gpu_key = pytest.StashKey["Gpu"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,7 +57,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--device",
         choices=DEVICE_CHOICES,
         default="auto",
-        help="where kernels run (default: auto; cuda, a Blackwell GPU, comes in a later release)",
+        help="where tests with an argument 'kernel' run it: in the simulator, on the GPU (tests of kernels"
+        " that do not fit it are skipped), or (auto, the default) on the GPU those that fit, others simulated",
+    )
+    group.addoption(
+        "--prebuilt",
+        metavar="DIR",
+        help="with a GPU: use what `python -m phaseflip build` made there, and compile nothing",
     )
     group.addoption(
         "--kernel",
@@ -74,6 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis loads the profile of --hypothesis-profile
 def pytest_configure(config: pytest.Config) -> None:
     _one_thread_per_worker(config)
+    _one_gpu_per_worker(config)
     _register_profiles(load="ci" if os.environ.get("CI") else "dev")
     try:
         if config.getoption("--device") == "cuda":
@@ -126,9 +137,53 @@ def _chosen_kernels(config: pytest.Config) -> list[Kernel]:
 
 
 def _chosen_device(config: pytest.Config) -> Device:
+    """Where kernels run that fit the GPU, if there is one."""
     if _device_key not in config.stash:
         config.stash[_device_key] = choose_device(config.getoption("--device"))
     return config.stash[_device_key]
+
+
+def _gpu_for(config: pytest.Config, kernel: Kernel) -> Gpu | None:
+    """The GPU's worker if the kernel runs there, None if it is simulated; skips the test if --device rules that out."""
+    choice = config.getoption("--device")
+    if choice == "sim" or _chosen_device(config).name == "sim":
+        return None
+    try:
+        device = choose_device(choice, kernel)
+    except BadInput as error:
+        pytest.skip(str(error))
+    if device.name == "sim":
+        return None
+    if _gpu_key not in config.stash:
+        from phaseflip.gpu_run import Gpu
+
+        config.stash[_gpu_key] = Gpu(device.arch, config.getoption("--prebuilt"))
+        config.add_cleanup(config.stash[_gpu_key].close)
+    return config.stash[_gpu_key]
+
+
+@pytest.fixture(autouse=True)
+def _phaseflip_place(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Make `verify` run the test's kernel where --device says."""
+    callspec = getattr(request.node, "callspec", None)
+    kernel = callspec.params.get("kernel") if callspec else None
+    if kernel is None or not hasattr(kernel, "needs"):  # a test's own argument of that name
+        yield
+        return
+    from phaseflip.gpu_run import running_on
+
+    with running_on(_gpu_for(request.config, kernel)):
+        yield
+
+
+def _one_gpu_per_worker(config: pytest.Config) -> None:
+    """Where there are several GPUs, xdist workers take turns among them, unless the environment chooses already."""
+    worker = getattr(config, "workerinput", {}).get("workerid", "")
+    if not worker.startswith("gw") or "CUDA_VISIBLE_DEVICES" in os.environ:
+        return
+    count = len(glob.glob("/dev/nvidia[0-9]*"))
+    if count > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker[2:]) % count)
 
 
 def _deep(config: pytest.Config) -> bool:
@@ -172,7 +227,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> str:
-    """Where kernels run: "sim" or, in a later release, "cuda"."""
+    """Where kernels run that fit the GPU: "sim" without one."""
     return _chosen_device(pytestconfig).name
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from .judge import Judge, Launch
 from .ordering import Actor, Ticket
 from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
+from .vector_clock import among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
 
@@ -51,16 +52,19 @@ class RaceDetector(Judge):
         if not writes and shadow.deferred is not None and not shadow.initialised:
             shadow.deferred = None
         later: list[Commit] | None = None
-        if len(g.knowledge) > 1 and writes:
+        parts = g.knowledge
+        if len(parts) > 1 and self._all_alike(g, place, memory, offset, nbytes, writes):
+            parts = [self.common(g)]
+        elif len(parts) > 1 and writes:
             shadow.locate(offset, nbytes)  # settles the granularity for all parts
             later = []
-        for part in g.knowledge:
+        for part in parts:
             mine, who_lanes = offset, part.lanes
             accessing = lanes
             if offset.__class__ is not int:
                 accessing = g.lanes if lanes is None else lanes
-                if len(g.knowledge) > 1:
-                    keep = np.isin(accessing, part.lanes)
+                if len(parts) > 1:
+                    keep = among(accessing, part.lanes)
                     mine, accessing = offset[keep], accessing[keep]
             own = who_lanes + g.cta.first_component
             event = Event(
@@ -77,6 +81,24 @@ class RaceDetector(Judge):
         for commit in later or ():
             self._write(shadow, *commit)
 
+    def _all_alike(
+        self, g: Any, place: Any, memory: Any, offset: Any, nbytes: int, writes: bool
+    ) -> bool:
+        """Whether what all threads of a group know is enough to find nothing wrong: then they need not be told apart."""
+        shadow: Shadow = memory.shadow
+        if shadow.deferred is not None or shadow.hidden_reads:
+            return False
+        written, read, indices, unit_bytes = shadow.locate(offset, nbytes)
+        before = written[indices]
+        if not writes and not shadow.initialised and not before.all():
+            return False
+        part, own = self.common(g), g.lanes + g.cta.first_component
+        actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
+        event = Event(0, writes, "generic", place, None, self, own, None, ((), 0), int(own[0]))
+        where = Region(memory, indices, unit_bytes, None)
+        old = [self.launch.events[n] for n in numbers(before) + numbers(read[indices])]
+        return all(o is None or self._in_order(o, None, event, actor, where) for o in old)
+
     def operation_access(
         self, ticket: Ticket, memory: Any, units: np.ndarray, writes: bool, fenced: bool = False
     ) -> None:
@@ -84,12 +106,35 @@ class RaceDetector(Judge):
 
         `fenced`: its completion implies a proxy fence (bulk copies; not tcgen05).
         """
+        if not units.size:  # a box that lies outside its tensor
+            return
         event = Event(
             0, writes, "async", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
             ticket.issuer, fenced,
         )  # fmt: skip
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
         self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
+
+    def late_write(self, ticket: Ticket, memory: Any, units: np.ndarray, end: int) -> None:
+        """A write that comes after the end of its phase, which has been reported: it is judged as if it had not.
+
+        It collides only with what was told before the end (an event number), and is known to all that comes later.
+        Units as in `operation_access`.
+        """
+        shadow: Shadow = memory.shadow
+        if shadow.deferred is not None:
+            self._replay(shadow)
+        writes, reads, indices, unit_bytes = shadow.locate(units.reshape(-1) << 4, 16)
+        event = Event(
+            0, True, "async", ticket.place, ticket.who, self, ticket.component, 0, ticket.position, ticket.issuer, True
+        )  # fmt: skip
+        self._number(event)
+        actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
+        where = Region(memory, indices, unit_bytes, None)
+        for before in (writes[indices], reads[indices]):
+            self._judge(np.where(before < end, before, 0), event, actor, where)
+        self._explain(numbers(reads[indices]))
+        self._write(shadow, writes, reads, event, where)
 
     def _access(
         self,
@@ -237,8 +282,11 @@ class RaceDetector(Judge):
             return False
         if not isinstance(old.agents, np.ndarray):
             return False
-        late = old.agents[actor.clock.seen[old.agents] < old.epochs]
-        return bool(np.isin(late, actor.lanes).all())  # the same threads: ordered by their programs
+        seen = actor.clock.seen
+        late = old.agents[seen[old.agents] < old.epochs]
+        own = np.zeros(len(seen), bool)
+        own[actor.lanes] = True
+        return bool(own[late].all())  # the same threads: ordered by their programs
 
     def _judge_hidden(self, shadow: Shadow, event: Event, actor: Actor, where: Region) -> None:
         low, high = where.extent()

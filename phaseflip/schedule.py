@@ -4,11 +4,15 @@ in-order    the default: what is in flight lands, oldest first, before any threa
 eager       asynchronous work completes at once, when issued
 lazy        asynchronous work lands only when no thread can run: stale data becomes visible
 random:S    warps run apart; a generator seeded with S picks the next warp or landing at every step
+
+Each may be followed by delays: "in-order+delay:cta1", "lazy+delay:warps4-7", "random:7+delay:cta0.warp3". The threads that
+a delay names, by rank in the cluster and by warp of the CTA, run only when nothing else can happen.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,11 +21,26 @@ from .errors import BadInput
 NAMES = ("in-order", "eager", "lazy", "random:SEED")
 
 
+@dataclass(frozen=True)
+class Delay:
+    """Threads held back: those of the CTA with this rank (None: of every CTA), warps first to last (None: all)."""
+
+    rank: int | None
+    warps: tuple[int, int] | None
+
+    def holds(self, rank: int, warp: int) -> bool:
+        """Whether threads of that warp of that CTA are meant."""
+        if self.rank is not None and rank != self.rank:
+            return False
+        return self.warps is None or self.warps[0] <= warp <= self.warps[1]
+
+
 class Schedule(Protocol):
     """A policy. `by_warp`: each warp is a group of its own; `eager`: asynchronous work lands when issued; `lazy`: only
-    when no thread can run."""
+    when no thread can run; `delays`: threads that run only when nothing else can happen."""
 
     name: str
+    delays: tuple[Delay, ...]
     by_warp: bool
     eager: bool
     lazy: bool
@@ -41,6 +60,7 @@ class InOrder:
     by_warp: bool = False
     eager: bool = False
     lazy: bool = False
+    delays: tuple[Delay, ...] = ()
 
     def pick(self, groups: int, landings: int) -> int:
         """The oldest landing if there is one."""
@@ -73,6 +93,7 @@ class Random:
     by_warp = True
     eager = False
     lazy = False
+    delays: tuple[Delay, ...] = ()
 
     def __init__(self, seed: int) -> None:
         self.name = f"random:{seed}"
@@ -85,12 +106,38 @@ class Random:
 
 def parse_schedule(text: str) -> Schedule:
     """A fresh schedule of that name; BadInput names the legal ones."""
+    base, *rest = text.split("+")
+    schedule = _parse_base(base, text)
+    if rest:
+        schedule.delays = tuple(_parse_delay(part, text) for part in rest)
+        schedule.by_warp = True
+        schedule.name = text
+    return schedule
+
+
+def _parse_base(base: str, text: str) -> Schedule:
     simple = {"in-order": InOrder, "eager": Eager, "lazy": Lazy}
-    if text in simple:
-        return simple[text]()
-    kind, _, seed = text.partition(":")
+    if base in simple:
+        return simple[base]()
+    kind, _, seed = base.partition(":")
     if kind == "random" and seed.isascii() and seed.isdigit():
         return Random(int(seed))
     raise BadInput(
         f"unknown schedule {text!r}; the schedules are {', '.join(NAMES)} (for example random:7)"
     )
+
+
+_CTA, _WARPS = r"cta([0-9]{1,4})", r"warps?([0-9]{1,4})(?:-([0-9]{1,4}))?"
+
+
+def _parse_delay(part: str, text: str) -> Delay:
+    match = re.fullmatch(rf"delay:(?:{_CTA}|(?:{_CTA}\.)?{_WARPS})", part, re.ASCII)
+    if match is None:
+        raise BadInput(
+            f"unknown delay {part!r} in schedule {text!r}; a delay is delay:cta1, delay:warp3, delay:warps4-7 or "
+            "delay:cta1.warps4-7"
+        )
+    alone, rank, first, last = match.groups()
+    rank = alone or rank
+    warps = (int(first), int(last or first)) if first else None
+    return Delay(int(rank) if rank else None, warps)

@@ -35,6 +35,7 @@ from .stepper import Stepper
 
 MAX_SHARED_BYTES = 227 * 1024
 MAX_THREADS = 1024
+MAX_CLUSTER_CTAS = 8
 Progress = Callable[[int, int], None]
 
 
@@ -66,15 +67,16 @@ def simulate(
 ) -> Run:
     """Run a kernel on the CPU.
 
-    kernel: PrimFunc or LoweredKernel. inputs: one array per buffer parameter, in order (NumPy, or torch on the CPU),
-    never written to. schedule: see `schedule.py`. progress: called with CTAs done and in all.
+    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one array per buffer
+    parameter, in order (NumPy, or torch on the CPU), never written to. schedule: see `schedule.py`.
+    progress: called with CTAs done and in all.
     checks: all, none, or some of the categories of `finding.CATEGORIES`. profile: how strictly findings are judged.
     What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
     Raises BadInput for arrays that do not fit, and for unknown names.
     """
-    from .lowering import LoweredKernel, lower
+    from .lowering import LoweredKernel, lower_once
 
-    lowered = kernel if isinstance(kernel, LoweredKernel) else lower(kernel)
+    lowered = kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
     policy = parse_schedule(schedule)
     arrays = checked_arrays(lowered.parameters, inputs)
     started = time.perf_counter()
@@ -167,6 +169,9 @@ class _Machine:
         self.block = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.cluster_shape = [extents.get(f"clusterCtaIdx.{axis}", 1) for axis in "xyz"]
         self.threads = int(np.prod(self.block))
+        self.cluster_ctas = int(np.prod(self.cluster_shape))
+        shapes = zip(self.grid, self.cluster_shape, strict=True)
+        self.clusters = tuple(n // size for n, size in shapes)
         self.shared_bytes = (
             DYNAMIC_SHARED_BASE + program.static_shared_bytes + launch.dynamic_shared_bytes
         )
@@ -188,9 +193,20 @@ class _Machine:
             raise BadInput(
                 f"resource-limit: the kernel asks for {self.threads} threads; a CTA has at most {MAX_THREADS}"
             )
-        if np.prod(self.cluster_shape) != 1:
+        if self.cluster_ctas > MAX_CLUSTER_CTAS:
             raise BadInput(
-                "the kernel launches clusters of several CTAs, which are not simulated yet"
+                f"resource-limit: the kernel asks for clusters of {self.cluster_ctas} CTAs; "
+                f"{MAX_CLUSTER_CTAS} is the most that every GPU can launch"
+            )
+        uneven = [
+            f"{n} along {axis}"
+            for axis, n, size in zip("xyz", self.grid, self.cluster_shape, strict=True)
+            if n % size
+        ]
+        if uneven:
+            shape = " x ".join(map(str, self.cluster_shape))
+            raise BadInput(
+                f"resource-limit: clusters of {shape} CTAs do not divide the grid: it has {uneven[0]}"
             )
 
     def argument(self, value: Any) -> Any:
@@ -203,19 +219,20 @@ class _Machine:
         return value
 
     def run(self, progress: Progress | None) -> None:
-        """All CTAs, x fastest."""
-        total = int(np.prod(self.grid))
+        """All clusters, x fastest."""
+        width, height, _ = self.clusters
+        total = int(np.prod(self.clusters))
         for index in range(total):
-            x, rest = index % self.grid[0], index // self.grid[0]
-            self.run_cluster(index, {"x": x, "y": rest % self.grid[1], "z": rest // self.grid[1]})
+            self.run_cluster((index % width, index // width % height, index // (width * height)))
             if progress is not None:
-                progress(index + 1, total)
+                progress((index + 1) * self.cluster_ctas, total * self.cluster_ctas)
 
-    def run_cluster(self, index: int, block_index: dict[str, int]) -> None:
-        """One cluster from launch to exit."""
-        detector = (
-            None if self.race_checks is None else RaceDetector(self.race_checks, self.threads)
-        )
+    def run_cluster(self, index: tuple[int, ...]) -> None:
+        """The cluster at an index (x, y, z) of the grid of clusters, from launch to exit."""
+        threads = self.threads * self.cluster_ctas
+        detector = None
+        if self.race_checks is not None:
+            detector = RaceDetector(self.race_checks, threads, self.threads)
         cluster = Cluster(
             self.program,
             self.memories,
@@ -223,29 +240,46 @@ class _Machine:
             self.bytes,
             self.operand_cache,
             self.schedule.eager,
-            self.threads,
+            threads,
             self.findings,
             detector,
+            self.tensor_maps,
         )
-        cluster.tensor_maps = self.tensor_maps
-        cta = CTA(cluster, 0, index, self.threads, self.shared_bytes)
-        cluster.ctas.append(cta)
-        step = WARP if self.schedule.by_warp else self.threads
-        for first in range(0, self.threads, step):
-            lanes = np.arange(first, min(first + step, self.threads), dtype=np.int64)
-            group = Group(cta, lanes, self.registers(lanes, block_index), 0)
-            if detector is not None:
-                group.knowledge = detector.start(lanes)
-            cluster.groups.append(group)
+        for rank in range(self.cluster_ctas):
+            self.start_cta(cluster, rank, index)
         try:
             Stepper(cluster, self.schedule).run()
-            cta.tmem.check_freed(cta)
+            cluster.check_exit()
         finally:
             if detector is not None:
                 detector.finish()
 
-    def registers(self, lanes: np.ndarray, block_index: dict[str, int]) -> list[Any]:
-        """Initial registers of a group: thread and block indices, kernel arguments."""
+    def start_cta(self, cluster: Cluster, rank: int, cluster_index: tuple[int, ...]) -> None:
+        """Add the CTA of a rank to its cluster, with its groups of threads."""
+        width, height, _ = self.cluster_shape
+        inside = (rank % width, rank // width % height, rank // (width * height))
+        shapes = zip(cluster_index, self.cluster_shape, inside, strict=True)
+        x, y, z = (first * size + offset for first, size, offset in shapes)
+        axes = {
+            "blockIdx": (x, y, z),
+            "gridDim": tuple(self.grid),
+            "clusterIdx": cluster_index,
+            "clusterDim": self.clusters,
+            "clusterCtaIdx": inside,
+            "clusterCtaDim": tuple(self.cluster_shape),
+        }
+        cta = CTA(cluster, rank, axes, self.threads, self.shared_bytes)
+        cluster.ctas.append(cta)
+        step = WARP if self.schedule.by_warp else self.threads
+        for first in range(0, self.threads, step):
+            lanes = np.arange(first, min(first + step, self.threads), dtype=np.int64)
+            group = Group(cta, lanes, self.registers(lanes, axes), 0)
+            if cluster.detector is not None:
+                group.knowledge = cluster.detector.start(lanes)
+            cluster.groups.append(group)
+
+    def registers(self, lanes: np.ndarray, axes: dict[str, tuple[int, ...]]) -> list[Any]:
+        """Initial registers of a group: thread indices, those of its CTA by kind of axis, kernel arguments."""
         r: list[Any] = [None] * self.program.n_slots
         bx, by, _ = self.block
         thread_index = {"x": lanes % bx, "y": lanes // bx % by, "z": lanes // (bx * by)}
@@ -255,7 +289,7 @@ class _Machine:
                 value = thread_index[dimension]
                 r[slot] = value if len(value) > 1 else int(value[0])
             else:
-                r[slot] = block_index[dimension] if kind == "blockIdx" else 0
+                r[slot] = axes[kind]["xyz".index(dimension)]
         for slot, value in zip(self.program.param_slots, self.arguments, strict=True):
             r[slot] = value
         return r

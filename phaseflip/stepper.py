@@ -9,6 +9,7 @@ from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
+from .machine.mbarrier import abandon_uninitialised
 from .machine.warp import Group
 from .schedule import Schedule
 
@@ -35,24 +36,40 @@ class Stepper:
             if not runnable and self.schedule.lazy and self.release_a_join():
                 continue
             pipes = [p for p in cluster.pipes.values() if p]
+            if self.schedule.delays:
+                runnable = self.prompt(runnable, bool(pipes))
             if runnable or pipes:
                 choice = self.schedule.pick(len(runnable), len(pipes))
                 if choice < len(runnable):
                     self.step(runnable[choice])
                 else:
                     land(pipes[choice - len(runnable)].popleft())
-            elif not self.release_a_join():
+            elif not self.release_a_join() and not abandon_uninitialised(cluster):
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
                     return
                 raise Deadlock(deadlock_finding(cluster))
 
+    def prompt(self, runnable: list[Group], landings: bool) -> list[Group]:
+        """Those that no delay holds back; all, if there are none and nothing can land."""
+        delays = self.schedule.delays
+        prompt = [
+            g
+            for g in runnable
+            if not any(d.holds(g.cta.rank, int(g.lanes[0]) >> 5) for d in delays)
+        ]
+        return prompt if prompt or landings else runnable
+
     def step(self, g: Group) -> None:
         """Run a group until it waits, parts, meets others or exits; by single blocks where the schedule interleaves."""
         if g.wait is not None:
             wait, g.wait = g.wait, None
             wait.finish(g)
+            merged = self.meet(g)
+            if merged is None:
+                return
+            g = merged
         blocks, turn = self.cluster.program.blocks, 0
         while True:
             result = blocks[g.pc](g)
@@ -69,13 +86,6 @@ class Stepper:
                 if result == EXIT:
                     self.exit(g)
                     return
-                if g.joins and g.joins[-1].pc == result:
-                    merged = self.meet(g)
-                    if merged is None:
-                        return
-                    g = merged
-                if self.single_blocks:
-                    return
             elif result is PARTED:
                 return
             else:
@@ -84,6 +94,12 @@ class Stepper:
                     return
                 g.wait = None
                 result.finish(g)
+            merged = self.meet(g)
+            if merged is None:
+                return
+            g = merged
+            if self.single_blocks and result.__class__ is int:
+                return
 
     def yield_turn(self, g: Group, blocks: int) -> None:
         """A group that runs on and on may be polling: let others run, and end the run if nothing ever changes."""
@@ -124,5 +140,8 @@ class Stepper:
         """Threads have returned; barriers that wait for all threads no longer wait for them."""
         self.cluster.groups.remove(g)
         g.cta.live_threads -= g.n
+        if g.cta.detector is not None:
+            g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))
         for barrier in g.cta.barriers:
             barrier.settle()
+        self.cluster.barrier.exited(g)

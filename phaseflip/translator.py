@@ -48,6 +48,7 @@ class _Translator:
         self.constants: dict[Any, str] = {}
         self.instructions: list[Place] = []
         self.arrivals: list[tuple[int, str]] = []
+        self.inits: list[tuple[int, str]] = []
         self.loops: list[tuple[int, int]] = []  # (continue target, break target)
         self.iterations: list[
             int
@@ -79,6 +80,7 @@ class _Translator:
             extents=dict(f.extents),
             shared_names=layout.shared_names(f.body),
             arrivals=self.arrivals,
+            inits=self.inits,
         )
 
     # -- Emitter ----------------------------------------------------------------------------------------------------
@@ -130,9 +132,10 @@ class _Translator:
                 )
                 operands[name] = temp
         place = self.counted(decoded.mnemonic, site)
-        if decoded.mnemonic in ARRIVES:
+        if decoded.mnemonic in ARRIVES or decoded.mnemonic == "mbarrier.init":
             names = [buffer.name for buffer, _ in shared_uses(decoded.operands["mbar"])]
-            self.arrivals += [(len(self.instructions) - 1, name) for name in names[:1]]
+            found = self.arrivals if decoded.mnemonic in ARRIVES else self.inits
+            found += [(len(self.instructions) - 1, name) for name in names[:1]]
         arguments = ", ".join(f"{name}={text}" for name, text in operands.items())
         text = f"{self.constant(('instruction', decoded.mnemonic))}(g, {place}, {arguments})"
         self.block.mma |= decoded.mnemonic == "tcgen05.mma"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from phaseflip.errors import BadInput
 
 SUPPORTED_TVM = "0.26"
-"""The TVM release series whose intrinsics `instructions.DECODE_0_26` decodes."""
+"""The TVM release series whose intrinsics `decode_0_26` decodes."""
 
 INSTALL = f"run `pip install apache-tvm=={SUPPORTED_TVM}.0 apache-tvm-ffi==0.1.15.post2`"
 

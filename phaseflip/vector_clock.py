@@ -4,11 +4,13 @@ Components are the threads of a cluster, then queues of asynchronous operations.
 (a new one after every release, fence or issue), a queue its operations. `clock.seen[c] >= n` says that event n of c
 happens before whatever holds the clock.
 
-A clock has three rows that travel with every release and acquire:
+A clock has five rows that travel with every release and acquire:
 
     SEEN      ordered before (happens-before)
     ASYNC     generic-proxy accesses before a fence.proxy.async of the thread that made them
     TCGEN05   tcgen05.ld/st before a tcgen05.fence::before_thread_sync of the warp that made them
+    SCOPED    as SEEN, where every release and acquire on the way had a scope that holds both of its threads
+    PAST      certain to have happened, visible or not: what an operation's issuer knew lies in the past of its completion
 
 Clocks are immutable values, so threads that know the same share one: after a CTA barrier, all of them.
 
@@ -23,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-SEEN, ASYNC, TCGEN05 = range(3)
+SEEN, ASYNC, TCGEN05, SCOPED, PAST = range(5)
+ROWS = 5
 Components = int | slice | np.ndarray
 
 
@@ -38,7 +41,7 @@ class Clock:
     @classmethod
     def zero(cls, size: int) -> Clock:
         """Knows nothing."""
-        return cls(np.zeros((3, size), np.int32))
+        return cls(np.zeros((ROWS, size), np.int32))
 
     @property
     def seen(self) -> np.ndarray:
@@ -46,10 +49,30 @@ class Clock:
         return self.rows[SEEN]
 
     def with_entries(self, size: int, *entries: tuple[int, Components, Any]) -> Clock:
-        """A copy of at least `size` components in which row[components] is raised to value, for each entry."""
+        """A copy of at least `size` components in which row[components] is raised to value, for each entry.
+
+        What is known at first hand (an entry of SEEN) needs no scope.
+        """
         rows = self.rows.copy() if self.rows.shape[1] >= size else _padded(self.rows, size)
         for row, components, value in entries:
             rows[row, components] = np.maximum(rows[row, components], value)
+            if row == SEEN:
+                for follows in (SCOPED, PAST):
+                    rows[follows, components] = np.maximum(rows[follows, components], value)
+        return Clock(rows)
+
+    def with_past(self, other: Clock) -> Clock:
+        """The same knowledge, after all that another clock holds: that has happened, but need not be visible."""
+        size = max(self.rows.shape[1], other.rows.shape[1])
+        rows = _padded(self.rows, size)
+        past = rows[PAST, : other.rows.shape[1]]
+        np.maximum(past, other.rows[PAST], out=past)
+        return Clock(rows)
+
+    def out_of_scope(self) -> Clock:
+        """The same knowledge, released or acquired at a scope that does not hold both threads."""
+        rows = self.rows.copy()
+        rows[SCOPED] = 0
         return Clock(rows)
 
     def covers(self, row: int, components: Components, epochs: Any) -> bool:
@@ -67,7 +90,7 @@ def holds(clock: Clock, other: Clock) -> bool:
 
 
 def _padded(rows: np.ndarray, size: int) -> np.ndarray:
-    wide = np.zeros((3, size), np.int32)
+    wide = np.zeros((ROWS, size), np.int32)
     wide[:, : rows.shape[1]] = rows
     return wide
 
@@ -116,6 +139,14 @@ class Part:
         )
 
 
+def among(lanes: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Which of the lanes belong to a part (ascending); by its bounds where it is contiguous, which is usual."""
+    first, last = part[0], part[-1]
+    if last - first + 1 == len(part):
+        return np.asarray((lanes >= first) & (lanes <= last))
+    return np.isin(lanes, part)
+
+
 Knowledge = Sequence[Part]
 """What the threads of a group know: a partition of its lanes."""
 
@@ -127,7 +158,7 @@ def restrict(knowledge: Knowledge, lanes: np.ndarray) -> list[Part]:
         return [Part(lanes, part.clock, part.proxy_fence, part.after_fence)]
     found = []
     for part in knowledge:
-        inside = part.lanes[np.isin(part.lanes, lanes, assume_unique=True)]
+        inside = part.lanes[among(part.lanes, lanes)]
         if len(inside):
             found.append(Part(inside, part.clock, part.proxy_fence, part.after_fence))
     return found

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import device_ir as ir
-from .instructions import Decoded, decode
+from .decoding import decode
+from .instructions import Decoded
 from .ir_queries import INLINE, children
 from .storage import Layout
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
 from phaseflip.finding import Finding, Findings, Place, errors, render
+from phaseflip.gpu_run import current_gpu
 from phaseflip.inputs import make_inputs, numpy_dtype
 from phaseflip.kernel import Kernel
 from phaseflip.oracle import OracleResult
 from phaseflip.schedule import parse_schedule
 
+if TYPE_CHECKING:
+    from phaseflip.gpu_run import Gpu
+
 GATES = ("bound", "tolerance", "exact", "all")
 """Which oracle decides: one of the three, or every one that applies."""
-
-LOWERED_CACHE_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,15 @@ def verify(
     gate: str = "bound",
     progress: Any = None,
     profile: str = "ptx",
+    gpu: Gpu | None = None,
 ) -> Verdict:
-    """Simulate `kernel` on `make_inputs(inputs, M, N, K, seed)` and judge D, poisoned beforehand.
+    """Run `kernel` on `make_inputs(inputs, M, N, K, seed)` and judge D, poisoned beforehand.
 
-    The run passes if the gate's oracle does not fail, every element of D was written, and no
-    finding is an error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate.
+    It runs in the simulator, or on a GPU where one is given, or is the current one; there schedule, checks and profile
+    say nothing. The run passes if the gate's oracle does not fail, every element of D was written, and no finding is an
+    error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate.
     """
-    from phaseflip.simulator import simulate
-
+    gpu = gpu or current_gpu()
     if gate not in GATES:
         raise BadInput(f"unknown gate {gate!r}; known are {', '.join(GATES)}")
     parse_schedule(schedule)
@@ -126,14 +128,20 @@ def verify(
     A, B = make_inputs(inputs, *shape, seed, operands.dtype)
     D = np.empty(shape[:2], numpy_dtype(operands.dtype))
     oracle.fill_poison(D)
-    run = simulate(
-        lowered(kernel, *shape),
-        (A, B, D),
-        schedule=schedule,
-        checks=checks,
-        progress=progress,
-        profile=profile,
-    )
+    run: Any
+    if gpu is not None:
+        run = gpu.run(kernel, shape, (A, B, D))
+    else:
+        from phaseflip.simulator import simulate
+
+        run = simulate(
+            lowered(kernel, *shape),
+            (A, B, D),
+            schedule=schedule,
+            checks=checks,
+            progress=progress,
+            profile=profile,
+        )
     result = run.outputs[operands.names[2]]
     oracles = [
         oracle.seed_tolerance_test(result, A, B, kernel.tolerance, kernel.reference),
@@ -147,7 +155,7 @@ def verify(
     return Verdict(
         kernel=kernel.name,
         shape=shape,
-        device="sim",
+        device="sim" if gpu is None else "cuda",
         schedule=run.schedule,
         run=run,
         D=result,
@@ -163,6 +171,7 @@ def verify(
             inputs=inputs,
             checks=checks,
             profile=profile,
+            gpu=gpu,
         ),
         source=_source_of(kernel),
     )
@@ -179,10 +188,15 @@ def replay_line(
     inputs: str,
     checks: str = "all",
     profile: str = "ptx",
+    gpu: Gpu | None = None,
 ) -> str:
     """Return the shell command that repeats a run."""
-    words = ["python", "-m", "phaseflip", "run", kernel, M, N, K]
-    words += ["--seed", seed, "--schedule", schedule]
+    words = ["python", "-m", "phaseflip", "run", kernel, M, N, K, "--seed", seed]
+    if gpu is None:
+        words += ["--schedule", schedule]
+    else:
+        words += ["--device", "cuda"]
+        words += [] if gpu.directory is None else ["--prebuilt", gpu.directory]
     defaults = {"inputs": "normal", "checks": "all", "profile": "ptx"}
     for option, value in (("inputs", inputs), ("checks", checks), ("profile", profile)):
         if value != defaults[option]:
@@ -190,12 +204,12 @@ def replay_line(
     return shlex.join(map(str, words))
 
 
-@functools.lru_cache(maxsize=LOWERED_CACHE_SIZE)
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
-    from phaseflip.lowering import lower
+    from phaseflip.devices import default_arch
+    from phaseflip.lowering import lower_once
 
-    return lower(kernel.build(M, N, K))
+    return lower_once(kernel.build(M, N, K), default_arch(kernel.needs))
 
 
 def _deciding(oracles: list[OracleResult], gate: str) -> list[OracleResult]:

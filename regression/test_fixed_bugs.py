@@ -12,9 +12,12 @@ from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
+from tests.litmus import test_named_barriers as named
 from tests.litmus import test_shared_memory as shared
+from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
+from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, gives, run
 
 # -- found under some schedules only ------------------------------------------------------------------------------------
@@ -30,6 +33,12 @@ test_the_arrival_too_many_was_the_one_that_happened_to_come_last = gives(
 test_two_phases_that_ended_while_a_waiter_slept_were_not_a_lap = gives(
     mbarrier.lapped_once, "lapped-wait @wait", after_wait=False
 )
+test_a_wait_far_behind_its_barrier_passed_unnoticed_when_the_others_ran_ahead = gives(
+    mbarrier.skips, "lapped-wait @wait", awaited=False, more=7, parity=1
+)
+test_a_wait_for_a_phase_known_from_another_barrier_was_lapped_only_when_it_came_early = gives(
+    mbarrier.skips, "lapped-wait @wait", awaited=False
+)
 test_arrivals_for_the_next_round_were_dropped_and_the_kernel_deadlocked = gives(
     mbarrier.phases,
     "lapped-wait @wait",
@@ -43,6 +52,31 @@ def test_a_use_without_init_was_a_finding_of_its_own_where_the_init_had_been_exe
     for schedule in SCHEDULES:
         found = run(mbarrier.own_init, schedule, sync=False).findings
         assert [(f.code, f.other) for f in found] == [("barrier-not-initialised", None)]
+
+
+test_an_arrival_that_came_before_the_init_was_lost_and_its_waiter_deadlocked = gives(
+    mbarrier.own_init, "barrier-not-initialised @arrive", sync=False, waits=True
+)
+test_of_two_inits_the_one_that_came_last_was_named = gives(
+    mbarrier.initialised_by_two_roles, "barrier-reinitialised @second <first", one=False
+)
+test_a_barrier_with_two_counts_was_a_deadlock_or_a_mismatch_at_either_line = gives(
+    shared.counts, "barrier-mismatch @two <three", "deadlock @three", same=False
+)
+test_more_threads_than_a_barrier_takes_deadlocked_when_they_ran_apart = gives(
+    named.counted, "barrier-mismatch @meet", "deadlock @meet", count=96
+)
+test_an_mma_by_a_whole_warp_was_also_a_race_if_another_lane_than_the_committing_came_last = gives(
+    tcgen05.product, "duplicate-issue tmem @mma_by_warp <mma_by_warp", elect=False
+)
+
+
+def test_a_copy_that_landed_after_its_phase_had_ended_was_also_a_race():
+    """Under these schedules a copy lands after another warp has read: the phase expects the bytes of one copy only."""
+    for seed in (56, 71, 83, 96):
+        for flags in ({"expect_last": False}, {"expect_last": True}):
+            found = run(tma.shared_phase, f"random:{seed}", nbytes=tma.BOX, **flags).findings
+            assert [f.title for f in found] == ["tx-count-mismatch"]
 
 
 # -- missed -----------------------------------------------------------------------------------------------------------------
@@ -65,11 +99,21 @@ test_a_warp_loaded_what_only_its_first_lane_had_waited_for = gives(
     pairs.elected_wait, "race tmem raw @ld <mma", all_lanes=False
 )
 
+test_the_end_of_a_phase_was_taken_as_known_from_a_later_commit_to_another_barrier = gives(
+    mbarrier.two_commits, "lapped-wait @wait", "race shared raw @load <store", seen=False
+)
+test_a_wait_on_a_fresh_barrier_could_be_lapped_unnoticed = gives(
+    mbarrier.fresh, "lapped-wait @wait", awaited=False
+)
+
 # -- false alarms and crashes -------------------------------------------------------------------------------------------
 test_mmas_of_two_threads_ordered_by_tcgen05_fences_were_a_race = gives(
     pairs.accumulators, second_thread=True
 )
 test_lanes_that_waited_apart_never_met_again = gives(look_alikes.some_lanes_wait_first)
+test_lanes_that_waited_for_different_barriers_left_their_warps_behind = gives(
+    look_alikes.one_lane_of_each_warp_waits
+)
 test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
     tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
 )
@@ -95,12 +139,12 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     """Others complete ten rounds of the barrier before it goes on from the first."""
     told = []
     detector = SimpleNamespace(acquire=lambda group, clock, everything: told.append(clock))
-    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64))
+    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64), 64)
     sleeper = BarrierWait(barrier, barrier.round)
     clocks = [Clock.zero(2) for _ in range(11)]
     for clock in clocks:
         barrier.round.clocks.append(clock)
-        barrier.arrive(Place(), 64, 64)
+        barrier.arrive(Place(), 64)
     assert sleeper.ready()
     sleeper.finish(SimpleNamespace(cta=SimpleNamespace(detector=detector)))
     assert told == clocks[:1]

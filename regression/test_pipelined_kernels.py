@@ -11,7 +11,7 @@ import pytest
 from phaseflip.kernel import Kernel, find_kernel
 from phaseflip.verify import Verdict, verify
 
-STAGES = {"hgemm_v4": 1, "hgemm_v5": 2, "hgemm_v6": 2, "hgemm_v7": 4}
+STAGES = {"hgemm_v4": 1, "hgemm_v5": 2, "hgemm_v6": 2, "hgemm_v7": 4, "hgemm_sm90": 4}
 PERSISTENT = ("hgemm_v6", "hgemm_v7")
 SCHEDULES = ("in-order", "eager", "lazy", "random:1")
 ORDER = ("hgemm_v3", *STAGES)
@@ -69,7 +69,7 @@ def test_persistent_ctas_cover_every_tile_once(
 
 
 @pytest.mark.parametrize("tiles", [(7, 1), (1, 7)], ids=["long", "wide"])
-@pytest.mark.parametrize("name", ["hgemm_v4", "hgemm_v5"])
+@pytest.mark.parametrize("name", ["hgemm_v4", "hgemm_v5", "hgemm_sm90"])
 def test_long_and_wide_grids(name: str, tiles: tuple[int, int]) -> None:
     """One CTA for each tile."""
     require_right(find_kernel(name), (128 * tiles[0], 128 * tiles[1], 64), "random:5")

@@ -3,7 +3,6 @@
 The number of random shapes and schedules grows with PHASEFLIP_ACCEPTANCE=full (50 shapes x 20 schedules).
 """
 
-import functools
 import os
 import random
 import time
@@ -18,6 +17,7 @@ from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, lower, simulate
 from phaseflip.finding import PROFILES, errors
+from phaseflip.lowering import lower_once
 
 FULL = os.environ.get("PHASEFLIP_ACCEPTANCE") == "full"
 SHAPES, SCHEDULES = (50, 20) if FULL else (4, 3)
@@ -25,9 +25,8 @@ CHAPTER = Path(__file__).parent / "data" / "chapter_kernels.py"
 SOURCE = Path(__file__).parents[1] / "kernels" / "hgemm_v2.py"
 
 
-@functools.lru_cache(maxsize=4)
 def lowered(kernel, shape):
-    return lower(kernel.build(*shape))
+    return lower_once(kernel.build(*shape))
 
 
 def operands(shape):

@@ -18,8 +18,6 @@ import pytest
 
 import phaseflip.kernel
 from phaseflip import cli
-from phaseflip.devices import Device, choose_device
-from phaseflip.errors import BadInput
 from phaseflip.finding import Finding, Place, render
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,7 +145,7 @@ def test_options_reach_the_run(run: Any, fake: Any) -> None:
     calls = fake(report())
     run(*RUN, "--seed", 7, "--schedule", "random:5", "--inputs", "integers", "--device", "sim")
     expected = {"shape": (128, 256, 64), "seed": 7, "schedule": "random:5", "inputs": "integers"}
-    expected |= {"progress": None, "checks": "all", "profile": "ptx"}
+    expected |= {"progress": None, "checks": "all", "profile": "ptx", "gpu": None}
     assert calls == expected
     run(*RUN, "--checks", "races,protocol", "--profile", "practice")
     assert (calls["checks"], calls["profile"]) == ("races,protocol", "practice")
@@ -220,7 +218,7 @@ def test_what_a_kernel_prints_stays_out_of_the_report(
 @pytest.mark.parametrize(
     ("words", "fragments"),
     [
-        ([], ["{list,run,fault,study}"]),
+        ([], ["{list,run,compare,fault,study,build,conformance,benchmark}"]),
         (["walk"], ["walk", "list", "run"]),
         (["run"], ["KERNEL", "M", "N", "K"]),
         (["run", "hgemm_v3", "128", "128"], ["required: K"]),
@@ -234,7 +232,10 @@ def test_what_a_kernel_prints_stays_out_of_the_report(
         (["run", "hgemm_v3", "128", "128", "64", "--seed", "-1"], ["--seed", "negative"]),
         (["run", "hgemm_v3", "128", "128", "64", "--sched", "lazy"], ["--sched"]),
         (["run", "hgemm_v3", "128", "128", "64", "--device", "tpu"], ["--device", "tpu", "sim"]),
-        (["run", "hgemm_v3", "128", "128", "64", "--device", "cuda"], ["cuda", "later release"]),
+        (
+            ["run", "hgemm_v3", "128", "128", "64", "--device", "cuda"],
+            ["cuda", "needs an NVIDIA GPU"],
+        ),
     ],
 )
 def test_bad_command_lines(run: Any, words: list[str], fragments: list[str]) -> None:
@@ -268,36 +269,6 @@ def test_progress_bar_appears_after_its_delay(
     assert captured.out == "" and "slow kernel" in captured.err and "3/4" in captured.err
 
 
-def test_device_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_device("sim") == Device("sim")
-    with pytest.raises(BadInput, match="later release"):
-        choose_device("cuda")
-    with pytest.raises(BadInput, match="auto, sim, cuda"):
-        choose_device("tpu")
-    monkeypatch.setattr("phaseflip.devices.blackwell_gpu", lambda: None)
-    assert choose_device("auto") == Device("sim")
-    monkeypatch.setattr("phaseflip.devices.blackwell_gpu", lambda: "NVIDIA B200")
-    assert choose_device("auto").name == "sim" and "B200" in choose_device("auto").note
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "found"), [([], None), ([(9, 0)], None), ([(9, 0), (10, 3)], "gpu 1")]
-)
-def test_blackwell_gpu_is_compute_capability_10(
-    monkeypatch: pytest.MonkeyPatch, capabilities: list[tuple[int, int]], found: str | None
-) -> None:
-    import torch
-
-    from phaseflip.devices import blackwell_gpu
-
-    monkeypatch.setattr("os.path.exists", lambda path: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(capabilities))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda i: capabilities[i])
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"gpu {i}")
-    assert blackwell_gpu() == found
-
-
 # --- with the kernels and the simulator -----------------------------------------------------------
 
 
@@ -307,7 +278,7 @@ def test_list(run: Any) -> None:
     for name in ("hgemm_v1", "hgemm_v2", "hgemm_v3"):
         assert name in output.out
     names = [kernel["name"] for kernel in run("list", "--json").json["kernels"]]
-    assert names[:3] == ["hgemm_v1", "hgemm_v2", "hgemm_v3"]
+    assert names[:4] == ["hgemm_sm90", "hgemm_v1", "hgemm_v2", "hgemm_v3"]
 
 
 def test_run_in_a_process_of_its_own() -> None:
@@ -365,7 +336,7 @@ def shell(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_reader_that_leaves_and_closed_streams_change_nothing() -> None:
     done = shell("$PHASEFLIP list 2>&- | head -1; echo ${PIPESTATUS[0]}")
-    assert done.stdout.splitlines()[0].startswith("hgemm_v1")
+    assert done.stdout.splitlines()[0].startswith("hgemm_sm90")
     assert done.stdout.splitlines()[1] == "0" and done.stderr == ""
     assert shell("$PHASEFLIP run --json >&-").returncode == 2
     done = shell("$PHASEFLIP run 2>&-")

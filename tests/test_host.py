@@ -32,8 +32,13 @@ def test_the_launch_of_a_gemm(gemm):
     assert operands + 1024 <= launch.dynamic_shared_bytes <= operands + 2048
 
 
-def test_a_plan_can_be_launched_again(gemm):
-    assert gemm.host.launch(gemm_arrays()) == gemm.host.launch(gemm_arrays())
+def test_a_plan_runs_once_for_arrays_of_one_form(gemm):
+    first = gemm.host.launch(gemm_arrays())
+    assert gemm.host.launch(gemm_arrays()) is first
+    with pytest.raises(BadInput):
+        gemm.host.launch(gemm_arrays(np.float32))
+    again = HostPlan(gemm.host.function, gemm.host.names, gemm.host.device)
+    assert again.launch(gemm_arrays()) == first
 
 
 @pytest.mark.parametrize(

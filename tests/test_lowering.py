@@ -8,7 +8,7 @@ from tvm.script.tirx import tile as Tx
 
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import device_ir as ir
-from phaseflip import lower, lowering, tir
+from phaseflip import lower, lowering, simulate, tir
 from phaseflip.errors import BadInput, UnsupportedInstruction
 from phaseflip.ir_queries import walk
 
@@ -21,7 +21,7 @@ def lines_marked(mark):
 
 
 def unmarked_source(func, arch=lowering.DEFAULT_ARCH):
-    _, device = lowering._run_passes(func, arch)
+    _, device = lowering._run_passes({"main": func}, arch)
     return "\n".join(
         tvm.get_global_func("target.build." + target.kind.name)(module, target).inspect_source()
         for target, module in device.items()
@@ -253,3 +253,14 @@ def test_vector_expressions_are_refused():
 
 def test_lowering_again_gives_the_same_source():
     assert lower(three_loops()).cuda_source() == lower(three_loops()).cuda_source()
+
+
+def test_simulating_a_prim_func_again_lowers_it_once():
+    func = three_loops()
+    first = lowering.lower_once(func)
+    arrays = [np.zeros((N, 8), np.float32), np.zeros((N, 8), np.float16)]
+    assert [simulate(func, arrays).seconds["lower"] for _ in range(2)] == [first.seconds] * 2
+    assert lowering.lower_once(func) is first
+    assert lowering.lower_once(three_loops()) is not first
+    with pytest.raises(BadInput, match="PrimFunc"):
+        lowering.lower_once([func])

@@ -18,7 +18,7 @@ def barrier(expected, reports=None):
     """A barrier of a CTA that collects what it reports."""
     reports = [] if reports is None else reports
     cta = SimpleNamespace(cluster=SimpleNamespace(threads=N), report=reports.append)
-    return Mbarrier("bar", cta, expected, None)
+    return Mbarrier("bar", cta, expected)
 
 
 def arrive(b, count=1):

@@ -25,7 +25,7 @@ class MbarrierMachine(RuleBasedStateMachine):
     def init(self, expected):
         self.reports = []
         cta = SimpleNamespace(cluster=SimpleNamespace(threads=THREADS), report=self.reports.append)
-        self.real = Mbarrier("bar", cta, expected, None)
+        self.real = Mbarrier("bar", cta, expected)
         self.expected = self.pending = expected
         self.tx = self.registered = self.completed = self.told = 0
         self.waits = []
@@ -79,7 +79,7 @@ class MbarrierMachine(RuleBasedStateMachine):
 
     @rule()
     def wait_for_the_current_phase(self):
-        self.waits.append((MbarrierWait(self.real, self.completed, Place()), self.completed))
+        self.waits.append((MbarrierWait(self.real, self.completed, Place(), "cta"), self.completed))
 
     @invariant()
     def state_agrees(self):
@@ -109,5 +109,5 @@ TestMbarrier = MbarrierMachine.TestCase
 
 def test_threads_start_without_having_waited():
     cta = SimpleNamespace(cluster=SimpleNamespace(threads=THREADS), report=None)
-    assert (Mbarrier("bar", cta, 1, None).consumed < -1).all()
-    assert len(np.unique(Mbarrier("bar", cta, 1, None).wait_epochs)) == 1
+    assert (Mbarrier("bar", cta, 1).consumed < -1).all()
+    assert len(np.unique(Mbarrier("bar", cta, 1).wait_epochs)) == 1

@@ -64,7 +64,7 @@ def test_a_kernel_file_as_option(suite: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("words", "fragment"),
     [
-        (("--device", "cuda"), "*later release*"),
+        (("--device", "cuda"), "*needs an NVIDIA GPU*"),
         (("--device", "tpu"), "*--device*tpu*"),
         (("--kernel", "hgemm_v0"), "*unknown kernel 'hgemm_v0'*hgemm_v1*"),
         (("--schedule", "lazily"), "*lazily*in-order*"),

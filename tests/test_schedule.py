@@ -58,3 +58,32 @@ def test_seeds_differ():
 def test_digits_that_are_no_numbers_are_refused_in_words(name):
     with pytest.raises(BadInput):
         parse_schedule(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "held", "free"),
+    [
+        ("in-order+delay:cta1", [(1, 0), (1, 7)], [(0, 0), (2, 5)]),
+        ("lazy+delay:warps4-7", [(0, 4), (1, 7)], [(0, 3), (1, 8)]),
+        ("random:7+delay:cta0.warp3", [(0, 3)], [(1, 3), (0, 2)]),
+        ("eager+delay:warp0+delay:cta1", [(0, 0), (1, 5)], [(0, 5)]),
+    ],
+)
+def test_a_delay_names_threads_by_cta_and_warp(text, held, free):
+    schedule = parse_schedule(text)
+    assert schedule.name == text and schedule.by_warp
+
+    def holds(rank, warp):
+        return any(delay.holds(rank, warp) for delay in schedule.delays)
+
+    assert [holds(*who) for who in held] == [True] * len(held)
+    assert [holds(*who) for who in free] == [False] * len(free)
+
+
+@pytest.mark.parametrize(
+    "text", ["in-order+delay:", "lazy+delay", "lazy+delay:warp", "lazy+", "lazy+delay:cta1warps2", "lazy+delay:warps3-"]
+)  # fmt: skip
+def test_an_unknown_delay_is_refused_with_the_legal_forms(text):
+    with pytest.raises(BadInput, match=r"a delay is delay:cta1, delay:warp3, delay:warps4-7"):
+        parse_schedule(text)
+    assert parse_schedule("lazy").delays == ()

@@ -1,6 +1,5 @@
 """simulate() and launch(): results, what is left alone, schedules, deadlocks, refusals."""
 
-import functools
 from pathlib import Path
 
 import ml_dtypes
@@ -21,6 +20,7 @@ from phaseflip.errors import (
     KernelFault,
     UnsupportedInstruction,
 )
+from phaseflip.lowering import lower_once
 
 N = 128
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:11"]
@@ -35,9 +35,8 @@ GEMMS = [
 CHAPTER = Path(__file__).parent / "data" / "chapter_kernels.py"
 
 
-@functools.cache
 def lowered(kernel, shape):
-    return lower(kernel.build(*shape))
+    return lower_once(kernel.build(*shape))
 
 
 def operands(shape, seed=0):
@@ -112,9 +111,8 @@ def test_the_chapters_literal_kernels_give_the_right_numbers(name, shape, schedu
     np.testing.assert_array_equal(run.outputs["D"], expected(a, b))
 
 
-@functools.cache
 def chapter(name, shape):
-    return lower(find_kernel(f"{CHAPTER}:{name}").build(*shape))
+    return lower_once(find_kernel(f"{CHAPTER}:{name}").build(*shape))
 
 
 def test_progress_is_told_after_every_cta():

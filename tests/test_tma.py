@@ -63,6 +63,7 @@ def tile_copier(dtype, mode, rows, columns, tile, oob=None, dispatch="tma_explic
         pool.commit()
         if lane == 0:
             T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+            T.ptx.fence.mbarrier_init()
         T.cuda.cta_sync()
         for i in T.serial(grid[0]):
             for j in T.serial(grid[1]):

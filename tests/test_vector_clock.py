@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from phaseflip.vector_clock import (
     ASYNC,
+    PAST,
+    SCOPED,
     SEEN,
     TCGEN05,
     Clock,
@@ -17,7 +19,7 @@ from phaseflip.vector_clock import (
     united,
 )
 
-ROWS = (SEEN, ASYNC, TCGEN05)
+ROWS = (SEEN, ASYNC, TCGEN05, SCOPED, PAST)
 
 
 @st.composite
@@ -54,6 +56,31 @@ def test_meet_is_the_greatest_lower_bound(a, b):
 
 
 @given(clocks(), clocks())
+def test_past_grows_by_what_another_clock_knows_to_have_happened(a, b):
+    later = wide(a.with_past(b))
+    assert later[PAST] == np.maximum(wide(a)[PAST], wide(b)[PAST]).tolist()
+    assert [later[row] for row in ROWS[:PAST]] == [wide(a)[row] for row in ROWS[:PAST]]
+
+
+@given(clocks())
+def test_out_of_scope_takes_the_scope_only(clock):
+    rows = wide(clock.out_of_scope())
+    assert not any(rows[SCOPED])
+    assert [rows[r] for r in ROWS if r != SCOPED] == [wide(clock)[r] for r in ROWS if r != SCOPED]
+
+
+def test_what_is_known_at_first_hand_needs_no_scope_and_has_happened():
+    clock = Clock.zero(3).with_entries(3, (SEEN, 1, 4), (ASYNC, 2, 3))
+    assert [clock.rows[r].tolist() for r in ROWS] == [
+        [0, 4, 0],
+        [0, 0, 3],
+        [0, 0, 0],
+        [0, 4, 0],
+        [0, 4, 0],
+    ]
+
+
+@given(clocks(), clocks())
 def test_absorption(a, b):
     assert wide(join([a, meet([a, b])])) == wide(a) == wide(meet([a, join([a, b])]))
 
@@ -77,7 +104,8 @@ def test_entries_raise_one_component_and_leave_the_clock_alone(a, row, component
     raised = a.with_entries(10, (row, component, value))
     assert raised.covers(row, component, value)
     assert wide(a, 10) == before
-    before[row][component] = max(before[row][component], value)
+    for raised_row in (SEEN, SCOPED, PAST) if row == SEEN else (row,):
+        before[raised_row][component] = max(before[raised_row][component], value)
     assert wide(raised, 10) == before
 
 

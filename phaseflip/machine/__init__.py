@@ -5,22 +5,32 @@ Importing this package registers every instruction.
 
 from . import (
     barriers,
+    cluster_barrier,
+    commit,
     mbarrier_instructions,
     memory,
+    special_registers,
     tensor_core,
     tensor_memory,
     tensor_transfers,
     tma,
     warp,
+    warp_matrix,
+    warpgroup_mma,
 )
 
 __all__ = [
     "barriers",
+    "cluster_barrier",
+    "commit",
     "mbarrier_instructions",
     "memory",
+    "special_registers",
     "tensor_core",
     "tensor_memory",
     "tensor_transfers",
     "tma",
     "warp",
+    "warp_matrix",
+    "warpgroup_mma",
 ]

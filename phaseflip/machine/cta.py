@@ -11,9 +11,10 @@ import numpy as np
 from ..errors import KernelFault
 from ..operators import numpy_dtype
 from ..shadow_memory import Shadow
-from .barriers import BARRIERS, NamedBarrier
+from .barriers import NamedBarriers
+from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
-from .memory import POISON_BYTE, SHARED_BASE, Memory
+from .memory import POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
 from .tensor_core import TensorCore
 from .tensor_memory import TensorMemory
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..race_detector import RaceDetector
     from .tensor_map import TensorMap
+    from .tensor_memory import PairAllocation
     from .tma import BulkGroups
     from .warp import Group, Join
+    from .warpgroup_mma import WarpState
 
 
 class AsyncOperation(Protocol):
@@ -51,16 +54,22 @@ def land(operation: AsyncOperation) -> None:
 
 
 class CTA:
-    """One cooperative thread array of `threads` threads; `rank` counts in its cluster, `rank_in_grid` in the grid."""
+    """One cooperative thread array of `threads` threads; `rank` counts in its cluster, `rank_in_grid` in the grid.
+
+    `axes` maps blockIdx, gridDim, clusterIdx, clusterDim, clusterCtaIdx and clusterCtaDim to (x, y, z).
+    """
 
     def __init__(
-        self, cluster: Cluster, rank: int, rank_in_grid: int, threads: int, shared_bytes: int
-    ) -> None:
+        self, cluster: Cluster, rank: int, axes: dict[str, tuple[int, ...]], threads: int, shared_bytes: int
+    ) -> None:  # fmt: skip
         program = cluster.program
         self.cluster, self.program = cluster, program
-        self.rank, self.rank_in_grid, self.threads = rank, rank_in_grid, threads
+        self.rank, self.axes, self.threads = rank, axes, threads
+        x, y, z = axes["blockIdx"]
+        width, height, _ = axes["gridDim"]
+        self.rank_in_grid = x + width * (y + height * z)
         self.live_threads = threads
-        self.shared_base = SHARED_BASE + (rank << 24)
+        self.shared_base = SHARED_BASE + (rank << RANK_SHIFT)
         self.first_component = rank * threads
         self.shared = Memory("shared", program.shared_name, self.shared_base, shared_bytes)
         self.detector = cluster.detector
@@ -73,12 +82,17 @@ class CTA:
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
         self.tmem = TensorMemory(threads)
-        self.barriers = [NamedBarrier(i, self) for i in range(BARRIERS)]
+        self.barriers = NamedBarriers(self)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
+        self.warpgroup_mma: dict[int, WarpState] = {}
+        """Warp -> its wgmma-groups."""
         self.counts = cluster.counts
         self.bytes = cluster.bytes
         self.tensor_core = TensorCore(self)
+
+    def __str__(self) -> str:
+        return f"CTA {self.rank_in_grid}"
 
     def frame(self, dtype: np.dtype) -> np.ndarray:
         """All threads' registers as items of `dtype`: (threads, items)."""
@@ -97,7 +111,7 @@ class CTA:
         return self.program.shared_name(address - self.shared_base)
 
     def barrier_name(self, address: int) -> str:
-        """The name of an mbarrier: "mma_bar", and for a later one of an array "mma_bar[1]"."""
+        """The name of an mbarrier of this CTA: "mma_bar", and for a later one of an array "mma_bar[1]"."""
         offset = address - self.shared_base
         name, start = self.program.shared_view(offset)
         return name if offset == start else f"{name}[{(offset - start) // 8}]"
@@ -114,24 +128,85 @@ class CTA:
 class Cluster:
     """CTAs that run together, their barriers by shared address, and what is in flight.
 
-    `eager` makes asynchronous operations land when issued; otherwise they wait in pipes, in order within a pipe, until
-    the schedule lets them land.
+    `threads` counts those of all `size` CTAs. `eager` makes asynchronous operations land when issued; otherwise they
+    wait in pipes, in order within a pipe, until the schedule lets them land.
     """
 
     def __init__(
         self, program: Program, memories: list[Memory], counts: list[int], byte_counts: Counter[str],
         operand_cache: dict[Any, Any], eager: bool, threads: int, findings: Findings, detector: RaceDetector | None,
+        tensor_maps: list[TensorMap],
     ) -> None:  # fmt: skip
         self.program, self.globals, self.counts, self.bytes = program, memories, counts, byte_counts
         self.operand_cache = operand_cache
         self.counts_before = list(counts)
-        self.tensor_maps: list[TensorMap] = []
+        self.tensor_maps = tensor_maps
         self.eager, self.threads, self.findings, self.detector = eager, threads, findings, detector
         self.ctas: list[CTA] = []
         self.groups: list[Group] = []
         self.joins: list[Join] = []
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: dict[Any, deque[AsyncOperation]] = {}
+        self.barrier = ClusterBarrier(self, threads)
+        self.cta_groups: dict[int, Place] = {}
+        self.pair_allocations: dict[int, PairAllocation] = {}
+        """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
+
+    def live_threads(self) -> int:
+        """Threads that have not exited."""
+        return sum(cta.live_threads for cta in self.ctas)
+
+    def check_exit(self) -> None:
+        """All threads have exited: nothing may be left allocated, and nothing come after the exit of its CTA.
+
+        What a CTA leaves in flight itself is told only if nothing else is wrong: mostly it is the same missing wait.
+        """
+        for cta in self.ctas:
+            cta.tmem.check_freed(cta)
+        if self.detector is not None:
+            names, own = [str(cta) for cta in self.ctas], not self.findings.errors()
+            for finding in self.detector.peers.findings(names, own):
+                self.findings.add(finding)
+
+    def use_cta_group(self, place: Place, cta_group: int) -> None:
+        """A tcgen05 instruction names its cta_group; KernelFault if the kernel has used another one."""
+        self.cta_groups.setdefault(cta_group, place)
+        others = [other for number, other in self.cta_groups.items() if number != cta_group]
+        if others:
+            raise KernelFault(
+                "resource-limit",
+                f"{place.mnemonic} has cta_group::{cta_group}, but {others[0].mnemonic} at line {others[0].line} has "
+                "another one; all tcgen05 instructions of a kernel must have the same",
+            )
+
+    def owner(self, address: int) -> CTA:
+        """The CTA whose shared memory an address lies in; KernelFault for one outside the cluster's."""
+        rank = (address | SHARED_BASE) - SHARED_BASE >> RANK_SHIFT
+        if not 0 <= rank < len(self.ctas):
+            raise KernelFault(
+                "out-of-bounds", f"address {address:#x} lies in no shared memory of the cluster"
+            )
+        return self.ctas[rank]
+
+    def multicast(self, address: int, mask: int) -> list[int]:
+        """The corresponding shared addresses in all CTAs whose bit is set in a mask."""
+        ranks = [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
+        if not ranks or ranks[-1] >= len(self.ctas):
+            raise KernelFault(
+                "out-of-bounds",
+                f"the CTA mask {mask:#x} must name CTAs of the cluster, which has {len(self.ctas)}",
+            )
+        offset = address & (1 << RANK_SHIFT) - 1
+        return [self.ctas[rank].shared_base + offset for rank in ranks]
+
+    def pair(self, cta: CTA) -> list[CTA]:
+        """The CTA pair of cta_group::2 that a CTA belongs to, the even rank first; KernelFault where it has no peer."""
+        even = cta.rank & ~1
+        if even + 1 >= len(self.ctas):
+            raise KernelFault(
+                "resource-limit", "cta_group::2 needs a cluster with an even number of CTAs"
+            )
+        return self.ctas[even : even + 2]
 
     def issue(self, pipe: Any, operation: AsyncOperation) -> None:
         """An asynchronous operation starts; operations of one pipe land in order."""

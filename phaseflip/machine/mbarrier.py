@@ -10,22 +10,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..vector_clock import Clock, join, united
+from ..finding import Place
+from ..vector_clock import ASYNC, PAST, SEEN, Clock, join, united
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Repeated
+from .memory import SHARED_BASE
 from .warp import Agents
 
 if TYPE_CHECKING:
-    from ..finding import Place
-    from .cta import CTA
+    from .cta import CTA, Cluster
     from .warp import Group
 
 MAX_COUNT = (1 << 20) - 1
 NEVER = -2
+UNKNOWN = 1 << 40
+"""Count of a barrier that is used before its init: no number of arrivals completes a phase."""
+
+
+class Init(NamedTuple):
+    """An executed mbarrier.init: the component and epoch of its thread; the event's own component and number."""
+
+    place: Place
+    thread: int
+    epoch: int
+    component: int
+    number: int
 
 
 class Mbarrier:
@@ -34,35 +47,41 @@ class Mbarrier:
     `expected` arrivals a phase; `pending` of them still missing in the current phase; `tx` bytes still to come; `phase`
     the number of phases completed since init, whose lowest bit is the parity of the current phase. `started` counts the
     arrivals announced so far, those of operations in flight included; `consumed[t]` is the last phase that thread t has
-    waited for. `clock` is what arrivals have released, `completed[p]` that at the end of phase p.
+    waited for. `clock` is what arrivals have released, `completed[p]` that at the end of phase p, of all phases: how far
+    behind a thread is that comes to wait depends on the schedule.
     """
 
     __slots__ = (
-        "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "init",
-        "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "after", "registered",
-        "loads_in_flight", "overrun",
+        "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "inits",
+        "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "registered",
+        "loads_in_flight", "overrun", "cta_clock", "cta_completed", "initialised", "abandoned",
+        "event_at_end", "init_fences", "async_users",
     )  # fmt: skip
 
-    def __init__(
-        self, name: str, cta: CTA, expected: int, init: tuple[Place, int, int] | None
-    ) -> None:
+    def __init__(self, name: str, cta: CTA, expected: int | None) -> None:
         self.name, self.cta = name, cta
-        self.expected = self.pending = expected
+        self.expected = self.pending = UNKNOWN if expected is None else expected
+        self.initialised = expected is not None
+        self.abandoned = False
+        """Nothing could run while threads waited, and no init had come: waits pass."""
         self.tx = 0
         self.registered = 0
         """Bytes that this phase has been told to expect."""
         self.loads_in_flight: Counter[int] = Counter()
         """Phase -> bulk loads meant for it that have not landed; it does not end before them, however few bytes it
         expects: which of them would be left out depends on what lands first."""
+        self.event_at_end: dict[int, int] = {}
+        """Phase -> number of the race detector's next event when it ended."""
         self.overrun: set[int] = set()
         """Phases for which more bytes have come than expected."""
         self.phase = 0
         self.started = 0
         self.consumed = np.full(cta.cluster.threads, NEVER, np.int64)
         self.clock: Clock | None = None
-        self.after: Clock | None = None
-        """What the arrivals are ordered after."""
         self.completed: dict[int, Clock | None] = {}
+        self.cta_clock: Clock | None = None
+        self.cta_completed: dict[int, Clock] = {}
+        """As `clock` and `completed`, for waits that acquire at CTA scope only: once a thread of another CTA has arrived."""
         self.wait_epochs = np.zeros(cta.cluster.threads, np.int32)
         self.wait_places = np.full(cta.cluster.threads, None, object)
         """Thread -> epoch of its last wait here, and where that was."""
@@ -74,8 +93,23 @@ class Mbarrier:
         """Phases in which one instruction arrives more often than expected: which arrival ends them is open."""
         self.ends: dict[int, Clock | None] = {}
         """As `completed`, but for those phases too: who knows it, knows that the phase has ended."""
-        self.init = init
-        """(place, component, epoch) of the thread that initialised it; None without race checks."""
+        self.inits: list[Init] = []
+        """Who initialised it; more than one is an error, and nobody is known without race checks."""
+        self.init_fences: dict[int, int] = {}
+        """Component of an init -> number there of the fence.mbarrier_init after it."""
+        self.async_users: set[int] = set()
+        """Components of the threads whose asynchronous operations use it, as soon as their first has been checked."""
+
+    def initialise(self, place: Place, expected: int) -> None:
+        """mbarrier.init. What has arrived before counts, as if the init had come first."""
+        early = self.expected - self.pending
+        self.initialised, self.abandoned = True, False
+        self.expected, self.pending = expected, max(expected - early, 0)
+        if early > expected:
+            who = "threads that did not see the init"
+            self._report_over_arrival(place, who, early - expected, False)
+        if early:
+            self._settle_bytes(place)
 
     def announce(self, count: int, clock: Clock | None) -> None:
         """`count` arrivals have been issued by one instruction; `clock` is what its threads know.
@@ -100,12 +134,12 @@ class Mbarrier:
         knows: Callable[[Clock], bool],
         threads: tuple[int, ...] = (),
         consumed: int = NEVER,
-        issued: Clock | None = None,
+        remote: bool = False,
     ) -> None:
         """`count` arrivals that release `clock`. The phase completes when no arrival is pending and no byte is due.
 
         knows: whether the arriving agent knows all that a clock holds; consumed: the last phase that its threads had all
-        waited for when they issued it, and issued what they knew then, where that is more than `clock`.
+        waited for when they issued it; remote: the threads belong to another CTA.
 
         An arrival that does not know that the previous phase has ended could as well have come before its end, where it
         would have been one too many. It counts in the current phase if its threads have arrived in the one before, else
@@ -120,10 +154,7 @@ class Mbarrier:
                 self.started -= count
                 return
             count = min(count, self.pending)
-        if clock is not None:
-            self.clock = clock if self.clock is None else join([self.clock, clock])
-        after = [c for c in (self.after, clock, issued) if c is not None]
-        self.after = join(after) if after else None
+        self._release(clock, remote)
         self.arrivals.setdefault(self.phase, []).append((place, threads))
         self.pending -= count
         self._settle_bytes(place)
@@ -140,16 +171,27 @@ class Mbarrier:
 
     def complete_tx(self, place: Place, nbytes: int, phase: int, clock: Clock | None) -> None:
         """`nbytes` that were meant for `phase` have arrived; they release `clock`."""
-        if clock is not None:
-            self.clock = clock if self.clock is None else join([self.clock, clock])
+        self._release(clock, False)
         if phase < self.phase:
             self._report_overrun(place, phase)
             known = self.completed.get(phase)
             if known is not None and clock is not None:
                 self.completed[phase] = join([known, clock])
+                if phase in self.cta_completed:
+                    self.cta_completed[phase] = join([self.cta_completed[phase], clock])
             return
         self.tx -= nbytes
         self._settle_bytes(place)
+
+    def _release(self, clock: Clock | None, remote: bool) -> None:
+        """Add a clock to what arrivals have released; what threads of another CTA release is out of a CTA's scope."""
+        if clock is None:
+            return
+        if remote and self.cta_clock is None:
+            self.cta_clock = self.clock or clock.out_of_scope()
+        if self.cta_clock is not None:
+            self.cta_clock = join([self.cta_clock, clock.out_of_scope() if remote else clock])
+        self.clock = clock if self.clock is None else join([self.clock, clock])
 
     def _report_overrun(self, place: Place, phase: int) -> None:
         """Once a phase."""
@@ -170,9 +212,14 @@ class Mbarrier:
         if self.pending == 0 and self.tx == 0:
             self._check_lapped()
             self.ends[self.phase] = self.completed[self.phase] = self.clock
+            if self.clock is not None and self.cta.detector is not None:
+                self.event_at_end[self.phase] = len(self.cta.detector.launch.events)
+            if self.cta_clock is not None:
+                self.cta_completed[self.phase] = self.cta_clock
             if self.phase in self.undecided:
                 self.completed[self.phase] = self.completed.get(self.phase - 1)
-            for old in (self.ends, self.completed, self.arrivals):
+                self.cta_completed.pop(self.phase, None)
+            for old in (self.arrivals, self.event_at_end):
                 old.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected
@@ -181,13 +228,13 @@ class Mbarrier:
     def _check_lapped(self) -> None:
         """The current phase is about to complete: whoever waited for the one before must have gone on, for certain.
 
-        That is, the arrivals of this phase must be ordered after those waits; else a late waiter finds the parity of its
+        That is, those waits must lie in the past of what completes this phase; else a late waiter finds the parity of its
         phase used again.
         """
-        if self.after is None or self.phase == 0 or self.cta.detector is None:
+        if self.clock is None or self.cta.detector is None:
             return
-        seen = self.after.seen[: len(self.consumed)]
-        late = np.flatnonzero((self.consumed == self.phase - 1) & (seen < self.wait_epochs))
+        past = self.clock.rows[PAST, : len(self.consumed)]
+        late = np.flatnonzero((self.consumed == self.phase - 1) & (past < self.wait_epochs))
         for place in set(self.wait_places[late].tolist()):
             threads = late[self.wait_places[late] == place] % self.cta.threads
             who = str(Agents(self.cta, threads))
@@ -202,10 +249,10 @@ class Mbarrier:
 class MbarrierWait:
     """A group that waits until a phase has completed."""
 
-    __slots__ = ("barrier", "phase", "place")
+    __slots__ = ("barrier", "phase", "place", "scope")
 
-    def __init__(self, barrier: Mbarrier, phase: int, place: Place) -> None:
-        self.barrier, self.phase, self.place = barrier, phase, place
+    def __init__(self, barrier: Mbarrier, phase: int, place: Place, scope: str) -> None:
+        self.barrier, self.phase, self.place, self.scope = barrier, phase, place, scope
 
     @property
     def parity(self) -> int:
@@ -214,13 +261,12 @@ class MbarrierWait:
 
     def ready(self) -> bool:
         """The awaited phase is complete."""
-        return self.barrier.phase > self.phase
+        return self.barrier.phase > self.phase or self.barrier.abandoned
 
     def finish(self, group: Group) -> None:
         """Acquire what was released up to the end of the phase."""
-        if self.barrier.phase > self.phase + 1:
-            group.cta.report(findings.lapped_wait(self.barrier, self.place, str(group), self.phase))
-        consume(group, self.barrier, self.phase, self.place)
+        report_if_lapped(group, self.barrier, self.phase, self.place)
+        consume(group, self.barrier, self.phase, self.place, self.scope)
 
     def describe(self) -> str:
         """What is waited for, and the state of the barrier."""
@@ -250,8 +296,14 @@ class LanesWait:
         return "; ".join(wait.describe() for _, wait in self.parts if wait is not None)
 
 
-def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
-    """The threads have waited for a phase: they acquire what was released up to its end."""
+def report_if_lapped(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
+    """A wait for `phase` finds that the next one has completed too, so nothing had made that one wait for it."""
+    if barrier.phase > phase + 1:
+        g.cta.report(findings.lapped_wait(barrier, place, str(g), phase))
+
+
+def consume(g: Group, barrier: Mbarrier, phase: int, place: Place, scope: str) -> None:
+    """The threads have waited for a phase: they acquire, at a scope, what was released up to its end."""
     threads, detector = g.lanes + g.cta.first_component, g.cta.detector
     again = int(barrier.consumed[threads[0]]) == phase
     barrier.consumed[threads] = phase
@@ -260,20 +312,61 @@ def consume(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
             barrier.wait_epochs[threads] = detector.epochs[threads]
             barrier.wait_places[threads] = place
         clock = barrier.completed.get(phase)
+        if scope == "cta":
+            clock = barrier.cta_completed.get(phase, clock)
         if clock is not None:
             detector.acquire(g, clock)
 
 
-def barrier_at(g: Group, place: Place, address: int) -> Mbarrier | None:
+def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
     """The barrier object at a shared address; reports barrier-not-initialised where no init is visible to the group.
 
-    None where no init has been executed at all.
+    What is done to it before its init counts as if the init had come first, whichever comes first under this schedule;
+    waits pass if none ever comes. The address may be a generic or a 32-bit shared one, of any CTA of the cluster.
     """
-    found = g.cta.cluster.mbarriers.get(address)
-    if found is not None:
-        detector = g.cta.detector
-        if detector is None or found.init is None or detector.knows(g, *found.init[1:]):
-            return found
-    init = None if found is None or found.init is None else found.init[0]
-    g.cta.report(findings.not_initialised(place, str(g), g.cta.barrier_name(address), init))
+    address |= SHARED_BASE
+    cta, detector = g.cta.cluster.owner(address), g.cta.detector
+    found = cta.cluster.mbarriers.get(address)
+    if found is None:
+        found = Mbarrier(cta.barrier_name(address), cta, None)
+        cta.cluster.mbarriers[address] = found
+    if detector is None:
+        visible = found.initialised
+    else:
+        visible = any(detector.knows(g, init.component, init.number) for init in found.inits)
+    if not visible:
+        executed = found.inits[0].place if found.inits else None
+        init = cta.program.init_of(found.name) or executed
+        cta.report(findings.not_initialised(place, str(g), found.name, init))
     return found
+
+
+def check_init_fence(g: Group, place: Place, lane: int, barrier: Mbarrier) -> None:
+    """A thread issues an operation that arrives on the barrier: a note if no fence on the path follows the init.
+
+    fence.mbarrier_init or fence.proxy.async of the initialising thread, or a fence.proxy.async of the issuing one.
+    """
+    detector, thread = g.cta.detector, lane + g.cta.first_component
+    if detector is None or thread in barrier.async_users:
+        return
+    barrier.async_users.add(thread)
+    clock, fenced = detector.snapshot(g, lane), detector.part_of(g, lane).proxy_fence
+    for init in barrier.inits:
+        if not clock.covers(SEEN, init.component, init.number):
+            continue  # which is barrier-not-initialised
+        fence = barrier.init_fences.get(init.component)
+        if not (
+            (fence is not None and clock.covers(SEEN, init.component, fence))
+            or clock.covers(ASYNC, init.thread, init.epoch)
+            or fenced.covers(SEEN, init.thread, init.epoch)
+        ):
+            unfenced = findings.init_not_fenced(place, init.place, barrier.name)
+            g.cta.cluster.findings.add(unfenced, "init")
+
+
+def abandon_uninitialised(cluster: Cluster) -> bool:
+    """Nothing can run: threads that wait on barriers without an init go on. False if there are none (left)."""
+    found = [b for b in cluster.mbarriers.values() if not (b.initialised or b.abandoned)]
+    for barrier in found:
+        barrier.abandoned = True
+    return bool(found)

@@ -52,13 +52,14 @@ def over_arrival(
 
 
 def lapped_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding:
-    """A waiter for `phase` may find that the next one has completed too."""
+    """A waiter for `phase` (-1: the one before the first) may find that the next one has completed too."""
+    name = f"phase {phase}" if phase >= 0 else "the phase before the first"
     return Finding(
         "lapped-wait",
         f"nothing makes phase {phase + 1} wait for this wait; once it has completed, parity {phase & 1} means "
         f"phase {phase + 2}",
         place=place,
-        what=f"{who} waits on {barrier.name} for phase {phase}",
+        what=f"{who} waits on {barrier.name} for {name}",
         fix="let the arrivals of each phase wait for this thread (an empty barrier, or a CTA barrier in the loop)",
     )
 
@@ -75,7 +76,7 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
 
 
 def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Finding:
-    """A use without an init before it; `init` is one that nothing orders before it, as far as it has been executed."""
+    """A use without an init before it; `init` is the first of the program."""
     known = (
         "there is none"
         if init is None
@@ -90,15 +91,31 @@ def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Fi
     )
 
 
-def reinitialised(place: Place, other: Place, who: str, threads: int, name: str) -> Finding:
-    """An init of a live barrier, or by several threads."""
-    many = f"{threads} threads initialise it"
+def init_not_fenced(place: Place, init: Place, name: str) -> Finding:
+    """An asynchronous operation uses a barrier whose init is ordered before, but not fenced."""
+    return Finding(
+        "missing-proxy-fence",
+        "no fence.mbarrier_init or fence.proxy.async follows the init; a note, since editions of the PTX ISA that say "
+        "how such an operation reaches its mbarrier name the generic proxy, which needs no fence",
+        place=place,
+        other=init,
+        memory="shared",
+        kind="raw",
+        what=f"{place.mnemonic} uses {name}, which line {init.line} initialises",
+        fix="T.ptx.fence.mbarrier_init() after the inits, by the thread that makes them, before the barrier that follows",
+    )
+
+
+def reinitialised(name: str, place: Place, other: Place) -> Finding:
+    """Two inits of one barrier: the later of the program is named, against the earlier."""
+    first, second = sorted([place, other], key=lambda p: p.order)
+    again = "more than once there" if first == second else f"at line {first.line} too"
     return Finding(
         "barrier-reinitialised",
-        many if threads > 1 else "it is live: no mbarrier.inval came before",
-        place=place,
-        other=other,
-        what=f"{who} initialises {name}",
+        f"it is initialised {again}, and no mbarrier.inval came between",
+        place=second,
+        other=first,
+        what=f"mbarrier.init of {name}, which is live",
         fix="let one thread initialise each barrier, once",
     )
 

@@ -14,8 +14,19 @@ from ..errors import KernelFault
 from ..instructions import instruction
 from ..vector_clock import Clock
 from . import mbarrier_findings as findings
+from .cluster_barrier import peer_address
 from .divergence import Parted, split
-from .mbarrier import MAX_COUNT, NEVER, LanesWait, Mbarrier, MbarrierWait, barrier_at, consume
+from .mbarrier import (
+    MAX_COUNT,
+    NEVER,
+    Init,
+    LanesWait,
+    Mbarrier,
+    MbarrierWait,
+    barrier_at,
+    consume,
+    report_if_lapped,
+)
 from .mbarrier_findings import Repeated
 
 if TYPE_CHECKING:
@@ -33,38 +44,52 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     memory = g.cta.shared
     memory.items(mbar - memory.base, 8)
     barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
-    known = barriers.get(mbar)
-    if known is not None or g.n > 1:
-        other = place if known is None or known.init is None else known.init[0]
-        name = g.cta.barrier_name(mbar)
-        g.cta.report(findings.reinitialised(place, other, str(g), g.n, name))
-        if known is not None:
-            return
-    init = None
+    barrier = barriers.get(mbar)
+    if barrier is None:
+        barrier = barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, None)
+    first, before = not barrier.initialised, {init.place for init in barrier.inits}
+    for other in before | ({place} if g.n > 1 or not (first or before) else set()):
+        g.cta.report(findings.reinitialised(barrier.name, place, other))
     if detector is not None:
-        thread = int(g.lanes[0]) + g.cta.first_component
-        init = (place, thread, int(detector.epochs[thread]))
-        one = g.view(np.arange(g.n) == 0)
-        one.r = g.r
-        detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
+        if first:
+            one = g.view(np.arange(g.n) == 0)
+            one.r = g.r
+            detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
+        for lane in g.lanes.tolist():
+            thread = lane + g.cta.first_component
+            event = detector.initialises(g, lane)
+            barrier.inits.append(Init(place, thread, int(detector.epochs[thread]), *event))
         detector.tick(g)
-    barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, count, init)
+    if first:
+        barrier.initialise(place, count)
 
 
-@instruction("mbarrier.arrive", uniform=("mbar", "count"))
-def mbarrier_arrive(g: Group, place: Place, mbar: int, count: int = 1) -> None:
-    """mbarrier.arrive.release.cta.shared::cta.b64 _, [addr], count: every lane arrives `count` times and releases."""
-    barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, count, 0)
+_ARRIVAL = ("mbar", "cta", "pred")
 
 
-@instruction("mbarrier.arrive.expect_tx", uniform=("mbar", "tx_count"))
-def mbarrier_arrive_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
-    """mbarrier.arrive.expect_tx.release.cta.b64 _, [addr], txCount: expect txCount more bytes, then arrive, each lane."""
-    barrier = barrier_at(g, place, mbar)
-    if barrier is not None:
-        _arrive(g, place, barrier, 1, tx_count)
+@instruction("mbarrier.arrive", uniform=(*_ARRIVAL, "count"))
+def mbarrier_arrive(
+    g: Group, place: Place, mbar: int, count: int = 1, cta: int | None = None, pred: int = 1, sem: str = "release",
+    scope: str = "cta",
+) -> None:  # fmt: skip
+    """mbarrier.arrive{.sem.scope}{.space}.b64 _, [addr]{, count}: every lane arrives `count` times and releases.
+
+    `cta`: at the corresponding barrier of that CTA of the cluster (mapa); `pred`: only if it is true. A relaxed arrival
+    releases only what a fence of its thread has released before.
+    """
+    _arrive(g, place, mbar, cta, pred, sem, scope, count, 0)
+
+
+@instruction("mbarrier.arrive.expect_tx", uniform=(*_ARRIVAL, "tx_count"))
+def mbarrier_arrive_expect_tx(
+    g: Group, place: Place, mbar: int, tx_count: int, cta: int | None = None, pred: int = 1, sem: str = "release",
+    scope: str = "cta",
+) -> None:  # fmt: skip
+    """mbarrier.arrive.expect_tx{.sem.scope}{.space}.b64 _, [addr], txCount: expect txCount more bytes, then arrive.
+
+    The other operands are those of mbarrier.arrive.
+    """
+    _arrive(g, place, mbar, cta, pred, sem, scope, 1, tx_count)
 
 
 @instruction("mbarrier.expect_tx", uniform=("mbar", "tx_count"))
@@ -75,11 +100,27 @@ def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None
         barrier.expect_tx(tx_count * g.n)
 
 
-def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int) -> None:
-    detector = g.cta.detector
+def _arrive(
+    g: Group, place: Place, mbar: int, cta: int | None, pred: int, sem: str, scope: str, count: int, tx_count: int
+) -> None:  # fmt: skip
+    if not pred:
+        return
+    if cta is not None:
+        mbar = peer_address(g, mbar, cta)
+    barrier = barrier_at(g, place, mbar)
+    detector, remote = g.cta.detector, barrier.cta is not g.cta
     before = g.view(np.ones(g.n, bool)) if detector is not None else g
-    clock = None if detector is None else detector.release(g)
-    barrier.announce(count * g.n, clock)
+    clock = issued = None
+    if detector is not None:
+        to = "cluster" if remote else "cta"
+        relaxed = detector.released_by_fences(g, to) if sem == "relaxed" else None
+        if remote:
+            detector.peer_access(g, place, barrier.cta.rank)
+        issued = detector.release(g)
+        clock = issued if relaxed is None else relaxed.with_past(issued)
+        if remote and scope != "cluster":
+            clock = clock.out_of_scope()
+    barrier.announce(count * g.n, issued)
 
     def knows(other: Clock) -> bool:
         return detector is None or detector.knows_clock(before, other)
@@ -87,7 +128,7 @@ def _arrive(g: Group, place: Place, barrier: Mbarrier, count: int, tx_count: int
     if tx_count:
         barrier.expect_tx(tx_count * g.n)
     threads = tuple((g.lanes + g.cta.first_component).tolist())
-    barrier.arrive(place, str(g), count * g.n, clock, knows, threads)
+    barrier.arrive(place, str(g), count * g.n, clock, knows, threads, remote=remote)
 
 
 def intended_phase(g: Group, barrier: Mbarrier) -> int:
@@ -95,54 +136,63 @@ def intended_phase(g: Group, barrier: Mbarrier) -> int:
     detector = g.cta.detector
     if detector is None:
         return barrier.phase
-    for phase in range(barrier.phase - 1, max(barrier.phase - 5, -1), -1):
+    for phase in range(barrier.phase - 1, -1, -1):
         clock = barrier.ends.get(phase)
         if clock is None or detector.knows_clock(g, clock):
             return phase + 1
-    return max(barrier.phase - 4, 0)
+    return 0
 
 
 @instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
 def mbarrier_try_wait_parity(
-    g: Group, place: Place, mbar: int, parity: int
+    g: Group, place: Place, mbar: int, parity: int, scope: str = "cta"
 ) -> MbarrierWait | LanesWait | Parted | None:
-    """mbarrier.try_wait.parity p, [addr], phaseParity, looped until true: waits until that phase has completed.
+    """mbarrier.try_wait.parity{.acquire.scope}.shared::cta.b64 p, [addr], phaseParity, looped until true.
 
+    Waits until that phase of a barrier of the thread's own CTA has completed.
     `parity` names the current phase or the immediately preceding one; a barrier in phase 0 has a complete phase of
     parity 1 before it. Which of the two it is for these threads follows from what they know to have completed, not from
     how far the barrier has come under this schedule: where hardware may pass at once, the simulator does.
     """
     g.cta.bytes["waits"] += g.warps
+    owner = g.cta.cluster.owner(mbar)
+    if owner is not g.cta:
+        raise KernelFault(
+            "out-of-bounds",
+            f"it waits on a barrier of {owner}; only a barrier of the own CTA can be waited on",
+        )
     barrier, parity = barrier_at(g, place, mbar), parity & 1
-    if barrier is None:
-        return None
     consumed = barrier.consumed[g.lanes + g.cta.first_component]
     if (consumed == consumed[0]).all():
-        wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity)
+        wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity, scope)
     elif g.warps > 1:
         g.cta.counts[place.order] -= g.warps  # the warps execute it again, each by itself
         g.cta.bytes["waits"] -= g.warps
         return split(g, g.lanes >> 5, g.pc, EXIT)
     else:
         parts = [g.view(consumed == phase) for phase in np.unique(consumed)]
-        wait = LanesWait([(part, _wait(part, place, barrier, parity)) for part in parts])
+        wait = LanesWait([(part, _wait(part, place, barrier, parity, scope)) for part in parts])
     if wait is None or not wait.ready():
         return wait
     wait.finish(g)
     return None
 
 
-def _wait(g: Group, place: Place, barrier: Mbarrier, parity: int) -> MbarrierWait | None:
+def _wait(
+    g: Group, place: Place, barrier: Mbarrier, parity: int, scope: str
+) -> MbarrierWait | None:
     """The wait of threads that have consumed the same phases; None if hardware may pass at once."""
     consumed = int(barrier.consumed[g.lanes[0] + g.cta.first_component])
     known = _known_phase(g, barrier, consumed)
     if known + 1 & 1 != parity:
         # Hardware passes at once if no later phase has completed, and these threads know of none.
-        if known >= 0 and known == consumed:
+        if known != consumed:
+            report_if_lapped(g, barrier, known, place)
+        elif known >= 0:
             _note_repeated(g, place, barrier, known)
-        consume(g, barrier, known, place)
+        consume(g, barrier, known, place, scope)
         return None
-    return MbarrierWait(barrier, known + 1, place)
+    return MbarrierWait(barrier, known + 1, place, scope)
 
 
 def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
@@ -177,4 +227,12 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
 
 @instruction("fence.mbarrier_init")
 def fence_mbarrier_init(g: Group, place: Place) -> None:
-    """fence.mbarrier_init.release.cluster: makes earlier inits of this thread visible in the cluster; no value changes."""
+    """fence.mbarrier_init.release.cluster: with a relaxed arrival after it, releases the thread's earlier inits only."""
+    detector = g.cta.detector
+    if detector is None:
+        return
+    fences = detector.fence_inits(g)
+    for barrier in g.cta.cluster.mbarriers.values():
+        for init in barrier.inits:
+            if init.component in fences:
+                barrier.init_fences.setdefault(init.component, fences[init.component])

@@ -1,8 +1,9 @@
 """Global, shared and register memory: addresses, typed loads and stores of all lanes at once.
 
 A generic address is an int: global buffer k starts at `global_base(k)`; the shared window of the CTA with rank r in its
-cluster at SHARED_BASE + (r << 24), as the hardware's shared::cluster window has it; a thread's registers (local buffers)
-at LOCAL_BASE. The low 32 bits of a shared address are what `cvta.to.shared` gives.
+cluster at SHARED_BASE + (r << 24), as the hardware's shared::cluster window has it, where clearing bit 24 leads from a
+CTA to the even one of its pair; a thread's registers (local buffers)
+at LOCAL_BASE. The low 32 bits of a shared address are what `cvta.to.shared` gives; they stand for it too.
 
 Source: PTX ISA 9.1, ld, st, cvt, cvta.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .warp import Group
 
 SHARED_BASE = 1 << 32
+RANK_SHIFT = 24
 LOCAL_BASE = 2 << 32
 GLOBAL_SHIFT = 40
 
@@ -109,11 +111,9 @@ def memory_of(g: Group, address: Any) -> tuple[Memory, Any]:
         if index < len(cta.globals):
             found = cta.globals[index]
             return found, address - found.base
-    elif first >> 32 == 1:
-        rank = (first >> 24) & 0xFF
-        if rank < len(cta.cluster.ctas):
-            found = cta.cluster.ctas[rank].shared
-            return found, address - found.base
+    elif first >> 32 <= 1:
+        found = cta.cluster.owner(first).shared
+        return found, (address | SHARED_BASE) - found.base
     raise KernelFault("out-of-bounds", f"address {first:#x} lies in no global or shared memory")
 
 
@@ -127,6 +127,8 @@ def _observe(
     lanes: Any = None,
 ) -> None:
     if g.cta.detector is not None:
+        if memory.kind == "shared" and memory is not g.cta.shared:
+            g.cta.detector.peer_access(g, place, memory.base - SHARED_BASE >> RANK_SHIFT)
         g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
 
 
@@ -184,6 +186,12 @@ def load_local(g: Group, place: Place, dtype: np.dtype, index: Any) -> Any:
     return from_memory(frame[g.lanes, index])
 
 
+@instruction("cvta.to.shared")
+def cvta_to_shared(g: Group, place: Place, addr: Any) -> Any:
+    """cvta.to.shared.u64, then cvt.u32.u64: the 32-bit address in the shared window."""
+    return addr & 0xFFFFFFFF
+
+
 def initialised(g: Group, place: Place, name: str, value: Any) -> Any:
     """A register that some path may read before it is written: its value, or a finding and 0."""
     if value is not None:
@@ -213,15 +221,18 @@ def check_registers(g: Group, place: Place, first: Any, nbytes: int) -> None:
     for warp in g.warp_ids():
         for start, stop, load_place in g.cta.loading.get(warp, ()):
             if low < stop and start < high:
+                wgmma = load_place.mnemonic == "wgmma.mma_async"
+                wait = "wgmma.wait_group" if wgmma else "tcgen05.wait::ld"
+                call = "T.ptx.wgmma.wait_group(0)" if wgmma else "T.ptx.tcgen05.wait.ld()"
                 g.cta.report(
                     Finding(
                         "uninitialised-read",
-                        "the load is asynchronous, and no tcgen05.wait::ld of this warp has completed it",
+                        f"it is asynchronous, and no {wait} of this warp has completed it",
                         place=place,
                         other=load_place,
                         memory="register",
-                        what=f"{g} reads registers that the tcgen05.ld at line {load_place.line} writes",
-                        fix="T.ptx.tcgen05.wait.ld() between the load and the first use of its registers",
+                        what=f"{g} reads registers that the {load_place.mnemonic} at line {load_place.line} writes",
+                        fix=f"{call} between it and the first use of its registers",
                     )
                 )
                 return

@@ -1,9 +1,9 @@
-"""The tensor core of a CTA: tcgen05.mma on shared-memory operands and a TMEM accumulator, commit, fences.
+"""The tensor core of a CTA, or of a CTA pair: tcgen05.mma on shared-memory operands and a TMEM accumulator.
 
 Products of fp16 and bf16 are exact in fp32; they are summed in fp32, in an order that hardware does not specify. MMAs on
 one accumulator that a thread issues back to back become one larger product: nothing can observe the steps between them.
 
-Source: PTX ISA 9.1, tcgen05.mma, tcgen05.commit, tcgen05.fence, fence.proxy.async.
+Source: PTX ISA 9.1, tcgen05.mma; "CTA Pair", "Data Path Layout Organization".
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..finding import Finding
 from ..instructions import instruction
-from ..ordering import all_done
-from ..vector_clock import Clock, holds, join
 from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import SharedMatrixDescriptor, operand_units
-from .mbarrier import Mbarrier, barrier_at
 from .memory import RAW, SHARED_BASE, Memory, register_columns
 from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
@@ -36,19 +33,24 @@ _FORMATS = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bflo
 _SWIZZLE_CODES = {0: 0, 1: 6, 2: 4, 3: 2, 4: 1}
 
 
+Key = tuple[int, int, str]
+"""(D's TMEM address, instruction descriptor, kind) of an MMA: those that agree in these may be one batch."""
+
+
 class Product:
     """Back-to-back MMAs of one thread on one accumulator; an asynchronous operation once the batch is closed."""
 
     __slots__ = (
-        "cta", "place", "thread", "key", "accumulate", "descriptors", "ticket", "knowledge", "done",
+        "cta", "ctas", "place", "thread", "key", "accumulate", "descriptors", "ticket", "knowledge", "done",
     )  # fmt: skip
 
     def __init__(
-        self, cta: CTA, place: Place, thread: int, key: tuple[int, int, str], accumulate: bool
+        self, cta: CTA, ctas: list[CTA], place: Place, thread: int, key: Key, accumulate: bool
     ) -> None:
         self.cta, self.place, self.thread = cta, place, thread
+        self.ctas = ctas
+        """The CTAs that hold the operands and D: the issuing one, or a pair, each with its share of the rows."""
         self.key = key
-        """(D's TMEM address, instruction descriptor, kind): MMAs that agree in these may be one batch."""
         self.accumulate = accumulate
         self.descriptors: list[tuple[int, int]] = []
         self.ticket: Ticket | None = None
@@ -61,7 +63,7 @@ class Product:
         """The thread, in words."""
         return thread_name(self.cta, self.thread)
 
-    def continues(self, place: Place, thread: int, key: tuple[int, int, str], part: Any) -> bool:
+    def continues(self, place: Place, thread: int, key: Key, part: Any) -> bool:
         """Whether an MMA that accumulates onto the same D is one with this batch: same thread, line and knowledge."""
         if (self.thread, self.key) != (thread, key) or place != self.place:
             return False
@@ -70,38 +72,50 @@ class Product:
     def land(self) -> None:
         """D (+)= A B^T for all steps of the batch."""
         d_tmem, idesc, kind = self.key
-        cta, d = self.cta, InstructionDescriptor.decode(idesc, kind)
-        a_units, b_units, last = cta.tensor_core.operands(d, idesc, kind, self.descriptors)
-        shared = cta.shared
-        if last >= shared.size:
+        d, core = InstructionDescriptor.decode(idesc, kind), self.cta.tensor_core
+        a_units, b_units, last = core.operands(d, (idesc, kind), self.descriptors, len(self.ctas))
+        size = self.cta.shared.size
+        if last >= size:
             raise KernelFault(
-                "out-of-bounds", f"tcgen05.mma reads shared memory past its {shared.size} bytes"
+                "out-of-bounds", f"tcgen05.mma reads shared memory past its {size} bytes"
             )
         lane, column = split_address(d_tmem)
         pieces = [
-            (p.matrix_index, p.memory_index(lane, column)) for p in accumulator_slices(d.m, d.n, 1)
+            (self.ctas[p.cta_rank].tmem, p.matrix_index, p.memory_index(lane, column))
+            for p in accumulator_slices(d.m, d.n, len(self.ctas))
         ]
-        if cta.detector is not None and self.ticket is not None:
-            for units in (a_units, b_units):
-                cta.detector.operation_access(self.ticket, shared, units, writes=False)
-            for _, (rows, columns) in pieces:
-                cta.detector.tmem_access(
-                    self.ticket, cta.tmem, rows, columns, writes=True, reads=self.accumulate
-                )
-        a = _matrix(shared, a_units, _FORMATS[d.a_format], d.a_mn_major)
-        b = _matrix(shared, b_units, _FORMATS[d.b_format], d.b_mn_major)
+        self._tell(a_units, b_units, pieces)
+        a = self._operand(a_units, _FORMATS[d.a_format], d.a_mn_major)
+        b = self._operand(b_units, _FORMATS[d.b_format], d.b_mn_major)
         product = a @ b.T
         if d.negate_a != d.negate_b:
             product = -product
-        for matrix_index, where in pieces:
+        for tmem, matrix_index, where in pieces:
             part = product[matrix_index]
             if d.d_format == "float16":
-                _store_half(cta.tmem.words, where, part, self.accumulate)
+                _store_half(tmem.words, where, part, self.accumulate)
             elif self.accumulate:
-                cta.tmem.floats[where] += part
+                tmem.floats[where] += part
             else:
-                cta.tmem.floats[where] = part
+                tmem.floats[where] = part
         self.done = True
+
+    def _tell(self, a_units: np.ndarray, b_units: np.ndarray, pieces: list[Any]) -> None:
+        """Tell the race detector what is read and written."""
+        detector, ticket = self.cta.detector, self.ticket
+        if detector is None or ticket is None:
+            return
+        for cta in self.ctas:
+            detector.operation_reaches(cta, ticket)
+            for units in (a_units, b_units):
+                detector.operation_access(ticket, cta.shared, units, writes=False)
+        for tmem, _, (rows, columns) in pieces:
+            detector.tmem_access(ticket, tmem, rows, columns, writes=True, reads=self.accumulate)
+
+    def _operand(self, units: np.ndarray, dtype: np.dtype, mn_major: bool) -> np.ndarray:
+        """(rows, K) float32 matrix: the rows that each of the CTAs holds, at the same positions, one after the other."""
+        parts = [_matrix(cta.shared, units, dtype, mn_major) for cta in self.ctas]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def thread_name(cta: CTA, thread: int) -> str:
@@ -133,15 +147,19 @@ class TensorCore:
         self._operands: dict[Any, tuple[np.ndarray, np.ndarray, int]] = cta.cluster.operand_cache
 
     def operands(
-        self, d: InstructionDescriptor, idesc: int, kind: str, descriptors: list[tuple[int, int]]
-    ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Positions of the 16-byte units of A and B, the K steps of a batch side by side, and the last byte of both."""
-        key = (idesc, kind, tuple(descriptors))
+        self, d: InstructionDescriptor, key: tuple[int, str], descriptors: list[tuple[int, int]], ctas: int
+    ) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
+        """Positions of the 16-byte units of A and B, the K steps of a batch side by side, and the last byte of both.
+
+        The rows of both are shared out evenly among the CTAs. key: instruction descriptor and kind.
+        """
+        key = (*key, ctas, tuple(descriptors))  # type: ignore[assignment]
         found = self._operands.get(key)
         if found is None:
             k_bytes = d.k * d.element_bytes
             sides = []
-            for side, rows, mn_major in ((0, d.m, d.a_mn_major), (1, d.n, d.b_mn_major)):
+            for side, all_rows, mn_major in ((0, d.m, d.a_mn_major), (1, d.n, d.b_mn_major)):
+                rows = all_rows // ctas
                 decoded = [SharedMatrixDescriptor.decode(pair[side]) for pair in descriptors]
                 parts = [
                     operand_units(x, rows, k_bytes, mn_major, d.element_bytes) for x in decoded
@@ -156,21 +174,23 @@ class TensorCore:
         g: Group,
         place: Place,
         thread: int,
-        key: tuple[int, int, str],
+        key: Key,
         shape: tuple[int, int],
-        a: int,
-        b: int,
+        operands: tuple[int, int],
         accumulate: bool,
+        ctas: list[CTA],
+        judged: bool,
     ) -> None:
-        """One MMA (M, N = shape) by one thread: append it to the open batch, or open a new one.
+        """One MMA (M, N = shape; descriptors of A and B) by one thread: append it to the open batch, or open a new one.
 
         Only MMAs on one accumulator, of one shape and kind, are a pipeline, which executes in the order of issue.
+        `judged`: its accesses are put before the race detector.
         """
-        batch, detector = self.open, self.cta.detector
+        batch, detector = self.open, self.cta.detector if judged else None
         part = None if detector is None else detector.part_of(g, thread)
         if batch is None or not accumulate or not batch.continues(place, thread, key, part):
             self.close_batch()
-            batch = self.open = Product(self.cta, place, thread, key, accumulate)
+            batch = self.open = Product(self.cta, ctas, place, thread, key, accumulate)
             if detector is not None:
                 pipeline = (key[0], *shape, key[2])
                 queue = ("tcgen05", self.cta.rank, thread, *pipeline)
@@ -181,7 +201,7 @@ class TensorCore:
                 tracked = self.tracked.setdefault(thread, {})
                 tracked.pop(queue, None)
                 tracked[queue] = batch.ticket
-        batch.descriptors.append((a, b))
+        batch.descriptors.append(operands)
 
     def close_batch(self) -> None:
         """Hand the open batch to the machine as one asynchronous operation."""
@@ -204,13 +224,16 @@ def tcgen05_mma(
 ) -> None:
     """tcgen05.mma.cta_group.kind [d_tmem], a_desc, b_desc, idesc, enable_input_d: D = A B^T (+ D), asynchronously.
 
-    One thread issues one MMA; here every lane of the group issues its own. kind::f16 (fp16, bf16) only.
+    One thread issues one MMA; here every lane of the group issues its own. kind::f16 (fp16, bf16) only. With cta_group::2
+    each CTA of the pair holds one half of the rows of A and of B, at the same addresses, and of D. Lanes of a warp that
+    issue the same MMA are reported; all of them compute, and for the order of accesses the lowest stands for them.
     """
-    if cta_group != 1:
-        raise KernelFault(
-            "resource-limit", "tcgen05.mma.cta_group::2 needs a cluster, which is not simulated yet"
-        )
-    if g.n > g.warps:  # several lanes of a warp; two warps that issue the same are found as a pair
+    g.cta.cluster.use_cta_group(place, cta_group)
+    ctas = [g.cta] if cta_group == 1 else g.cta.cluster.pair(g.cta)
+    values = [g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)]
+    lanes = list(zip(g.lanes.tolist(), *values, strict=True))
+    issued = {(lane[0] >> 5, *lane[1:]) for lane in lanes}
+    if len(issued) < g.n:  # two warps that issue the same are found as a pair of accesses
         g.cta.report(
             Finding(
                 "duplicate-issue",
@@ -222,11 +245,6 @@ def tcgen05_mma(
                 fix="guard the issue with T.ptx.elect_sync()",
             )
         )
-    lanes = zip(
-        g.lanes.tolist(),
-        *(g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)),
-        strict=True,
-    )
     for thread, d, a, b, i, accumulate in lanes:
         try:
             fields = InstructionDescriptor.decode(i, kind)
@@ -236,100 +254,14 @@ def tcgen05_mma(
         except BadInput as error:
             raise KernelFault("out-of-bounds", str(error)) from None
         columns = accumulator_columns(fields.m, fields.n, cta_group)
-        g.cta.tmem.check(g, place, split_address(d)[1], columns)
+        for cta in ctas:
+            cta.tmem.check(g, place, split_address(d)[1], columns)
+        same = (thread >> 5, d, a, b, i, accumulate)
         g.cta.tensor_core.issue(
-            g, place, thread, (d, i, kind), (fields.m, fields.n), a, b, bool(accumulate)
-        )
-
-
-class Commit:
-    """tcgen05.commit in flight: lands after all MMAs that its thread issued before, and arrives on the barrier."""
-
-    __slots__ = ("cta", "place", "thread", "barrier", "tracked", "ticket", "consumed", "done")
-
-    def __init__(
-        self, cta: CTA, place: Place, thread: int, barrier: Mbarrier, tracked: list[Ticket], ticket: Ticket | None
-    ) -> None:  # fmt: skip
-        self.cta, self.place, self.thread = cta, place, thread
-        self.barrier, self.tracked, self.ticket = barrier, tracked, ticket
-        self.consumed = int(barrier.consumed[thread + cta.first_component])
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
-
-    def land(self) -> None:
-        """One arrival, which releases the tracked operations: they are done, and so is what came before them."""
-        detector, ticket, clock = self.cta.detector, self.ticket, None
-        known: list[Clock] = []
-        if detector is not None and ticket is not None:
-            tracked = all_done(self.tracked, detector.size) if self.tracked else detector.zero
-            clock = ticket.arrived(tracked, detector.size)
-            known = [tracked, ticket.clock]
-
-        def knows(other: Clock) -> bool:
-            return not known or holds(join(known), other)
-
-        who = f"tcgen05.commit of {self.issuer}"
-        self.barrier.arrive(
-            self.place, who, 1, clock, knows, (self.thread + self.cta.first_component,), self.consumed,
-            None if ticket is None else ticket.clock,
+            g, place, thread, (d, i, kind), (fields.m, fields.n), (a, b), bool(accumulate), ctas,
+            judged=same in issued,
         )  # fmt: skip
-        self.done = True
-
-
-@instruction("tcgen05.commit", uniform=("mbar", "cta_mask"))
-def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: int) -> None:
-    """tcgen05.commit.cta_group.mbarrier::arrive::one.b64 [mbar]: one arrival when the thread's earlier MMAs are done."""
-    if cta_group != 1 or cta_mask:
-        raise KernelFault(
-            "resource-limit",
-            "tcgen05.commit to other CTAs needs a cluster, which is not simulated yet",
-        )
-    barrier = barrier_at(g, place, mbar)
-    core, detector = g.cta.tensor_core, g.cta.detector
-    core.close_batch()
-    if barrier is None:
-        return
-    tickets: list[Ticket | None] = [None] * g.n
-    if detector is not None:
-        lanes = g.lanes.tolist()
-        tickets = [
-            detector.issue(g, t, ("commit", g.cta.rank, t), place, g.agents(t), pipelined=True)
-            for t in lanes
-        ]
-    clocks = [ticket.clock for ticket in tickets if ticket is not None]
-    barrier.announce(g.n, join(clocks) if clocks else None)
-    for thread, ticket in zip(g.lanes.tolist(), tickets, strict=True):
-        tracked = list(core.tracked.get(thread, {}).values())
-        operation = Commit(g.cta, place, thread, barrier, tracked, ticket)
-        g.cta.cluster.issue(("tcgen05", g.cta.rank, thread), operation)
-
-
-@instruction("tcgen05.fence::before_thread_sync")
-def tcgen05_fence_before_thread_sync(g: Group, place: Place) -> None:
-    """tcgen05.fence::before_thread_sync: orders earlier tcgen05 operations before later synchronisation; no value changes."""
-    if g.cta.detector is not None:
-        g.cta.detector.fence_before(g)
-
-
-@instruction("tcgen05.fence::after_thread_sync")
-def tcgen05_fence_after_thread_sync(g: Group, place: Place) -> None:
-    """tcgen05.fence::after_thread_sync: orders later tcgen05 operations after earlier synchronisation; no value changes."""
-    if g.cta.detector is not None:
-        g.cta.detector.fence_after(g)
-
-
-@instruction("fence.proxy.async")
-def fence_proxy_async(g: Group, place: Place, space: str) -> None:
-    """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes.
-
-    `space` global orders none of the accesses to shared memory, which are all that the async proxy makes so far.
-    """
-    if g.cta.detector is not None and space != "global":
-        g.cta.detector.fence_proxy_async(g)
+        issued.discard(same)
 
 
 @instruction("encode.matrix_descriptor")

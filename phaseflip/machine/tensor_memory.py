@@ -63,14 +63,9 @@ class TensorMemory:
                 )
             )
 
-    def find(self, columns: int) -> int | None:
-        """First column of the lowest free range of `columns` columns, aligned to that number; None if there is none."""
-        for start in range(0, COLUMNS - columns + 1, columns):
-            if all(
-                start + columns <= a or a + n <= start for a, (n, _) in self.allocations.items()
-            ):
-                return start
-        return None
+    def is_free(self, start: int, columns: int) -> bool:
+        """Whether nothing is allocated in these columns."""
+        return all(start + columns <= a or a + n <= start for a, (n, _) in self.allocations.items())
 
     def check(self, g: Group, place: Place, column: int, width: int) -> None:
         """Report an access outside live allocations; KernelFault for columns that do not exist."""
@@ -100,20 +95,46 @@ def split_address(taddr: int) -> tuple[int, int]:
     return taddr >> 16 & 0xFFFF, taddr & 0xFFFF
 
 
-class AllocationWait:
-    """A warp blocked in tcgen05.alloc until columns are free."""
+def find_free(ctas: list[CTA], columns: int) -> int | None:
+    """First column of the lowest range that is free in all of the CTAs, aligned to its size; None if there is none."""
+    starts = range(0, COLUMNS - columns + 1, columns)
+    return next((s for s in starts if all(c.tmem.is_free(s, columns) for c in ctas)), None)
 
-    def __init__(self, place: Place, cta: CTA, columns: int, dst: int) -> None:
-        self.place, self.cta, self.columns, self.dst = place, cta, columns, dst
+
+class PairAllocation:
+    """tcgen05.alloc with cta_group::2, which one warp of each CTA of a pair executes: the same columns in both."""
+
+    def __init__(self, ctas: list[CTA], place: Place, columns: int) -> None:
+        self.ctas, self.place, self.columns = ctas, place, columns
+        self.complete = False
+        self._start: int | None = None
+
+    def start(self) -> int | None:
+        """The first column, once both CTAs have come and enough columns are free."""
+        if self._start is None and self.complete:
+            self._start = find_free(self.ctas, self.columns)
+        return self._start
+
+
+class AllocationWait:
+    """A warp blocked in tcgen05.alloc until columns are free; `pair` for cta_group::2, None for cta_group::1."""
+
+    def __init__(
+        self, place: Place, cta: CTA, columns: int, dst: int, pair: PairAllocation | None
+    ) -> None:
+        self.place, self.cta, self.columns, self.dst, self.pair = place, cta, columns, dst, pair
+
+    def start(self) -> int | None:
+        """The first of the columns, if there are enough."""
+        return find_free([self.cta], self.columns) if self.pair is None else self.pair.start()
 
     def ready(self) -> bool:
         """A large enough range is free."""
-        return self.cta.tmem.find(self.columns) is not None
+        return self.start() is not None
 
     def finish(self, group: Group) -> None:
         """Take the columns, and write their address as a weak store of the warp."""
-        tmem = self.cta.tmem
-        start = tmem.find(self.columns)
+        tmem, start = self.cta.tmem, self.start()
         assert start is not None
         tmem.allocations[start] = (self.columns, self.place)
         tmem.writes[:, start : start + self.columns] = 0
@@ -124,7 +145,9 @@ class AllocationWait:
     def describe(self) -> str:
         """How many columns are wanted and what holds them."""
         held = ", ".join(f"{n} from column {a}" for a, (n, _) in self.cta.tmem.allocations.items())
-        return f"tcgen05.alloc of {self.columns} columns; allocated are {held}"
+        if self.pair is not None and not self.pair.complete:
+            return f"tcgen05.alloc of {self.columns} columns: the other CTA of the pair has not reached its own"
+        return f"tcgen05.alloc of {self.columns} columns; allocated are {held or 'none'}"
 
 
 def _bad_allocation(
@@ -141,9 +164,11 @@ def tcgen05_alloc(
 ) -> AllocationWait | None:
     """tcgen05.alloc.cta_group.sync.aligned.shared::cta.b32 [dst], nCols: blocks until nCols TMEM columns are free.
 
-    nCols is a power of two from 32 to 512, not more than the CTA's allocation before; executed by one whole warp. The
-    address is written to shared memory at `dst`. After an illegal request the simulator goes on with a legal one.
+    nCols is a power of two from 32 to 512, not more than the CTA's allocation before; executed by one whole warp, with
+    cta_group::2 by one of each CTA of the pair. The address is written to shared memory at `dst`. After an illegal request
+    the simulator goes on with a legal one.
     """
+    g.cta.cluster.use_cta_group(place, cta_group)
     tmem = g.cta.tmem
     if not 32 <= n_columns <= COLUMNS or n_columns & (n_columns - 1):
         _bad_allocation(
@@ -170,11 +195,28 @@ def tcgen05_alloc(
     if not g.whole_warps() or g.warps != 1:
         one_warp(g, place)
     tmem.last_request = n_columns
-    wait = AllocationWait(place, g.cta, n_columns, dst)
+    pair = None if cta_group == 1 else _join_pair(g, place, n_columns)
+    wait = AllocationWait(place, g.cta, n_columns, dst, pair)
     if not wait.ready():
         return wait
     wait.finish(g)
     return None
+
+
+def _join_pair(g: Group, place: Place, columns: int) -> PairAllocation:
+    """The allocation of the CTA pair: opened by the first of its two CTAs, completed by the second."""
+    ctas = g.cta.cluster.pair(g.cta)
+    waiting = g.cta.cluster.pair_allocations
+    pair = waiting.pop(ctas[0].rank, None)
+    if pair is None:
+        pair = waiting[ctas[0].rank] = PairAllocation(ctas, place, columns)
+        return pair
+    if pair.columns != columns:
+        sizes = sorted((pair.columns, columns))
+        why = f"one CTA of the pair asks for {sizes[0]} columns, the other for {sizes[1]}"
+        _bad_allocation(g, place, why, "ask for the same number in both CTAs")
+    pair.complete = True
+    return pair
 
 
 def one_warp(g: Group, place: Place) -> None:
@@ -193,7 +235,11 @@ def one_warp(g: Group, place: Place) -> None:
 
 @instruction("tcgen05.dealloc", uniform=("taddr", "n_columns"))
 def tcgen05_dealloc(g: Group, place: Place, taddr: int, n_columns: int, cta_group: int) -> None:
-    """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: free a live allocation, whole; by one whole warp."""
+    """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: free a live allocation, whole; by one whole warp.
+
+    With cta_group::2 a warp of each CTA of the pair frees the columns of its CTA; neither waits for the other here.
+    """
+    g.cta.cluster.use_cta_group(place, cta_group)
     tmem, column = g.cta.tmem, split_address(taddr)[1]
     if not g.whole_warps():
         one_warp(g, place)
@@ -222,4 +268,5 @@ def tcgen05_dealloc(g: Group, place: Place, taddr: int, n_columns: int, cta_grou
 @instruction("tcgen05.relinquish_alloc_permit")
 def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> None:
     """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: this CTA allocates no more."""
+    g.cta.cluster.use_cta_group(place, cta_group)
     g.cta.tmem.relinquished = True

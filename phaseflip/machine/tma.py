@@ -15,9 +15,9 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..instructions import instruction
-from .mbarrier import Mbarrier, barrier_at
+from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .mbarrier_instructions import intended_phase
-from .memory import RAW, Memory
+from .memory import RAW, SHARED_BASE
 from .tensor_core import thread_name
 from .tensor_map import TensorMap
 
@@ -46,9 +46,9 @@ class _Box:
     """A box of a tensor map and its place in shared memory: the bytes on both sides."""
 
     def __init__(
-        self, g: Group, tensor_map: TensorMap, shared: Memory, start: int, corner: tuple[int, ...]
+        self, g: Group, tensor_map: TensorMap, cta: CTA, start: int, corner: tuple[int, ...]
     ) -> None:
-        self.map, self.shared = tensor_map, shared
+        self.map, self.cta, self.shared = tensor_map, cta, cta.shared
         self.memory = next(m for m in g.cta.globals if m.name_at(0) == tensor_map.buffer)
         if start % 128:
             raise KernelFault(
@@ -60,7 +60,9 @@ class _Box:
         if key not in cache:
             cache[key] = tensor_map.shared_units(start)
         self.units: np.ndarray = cache[key]
-        if start + tensor_map.box_bytes > shared.size:
+        if (
+            16 * int(self.units.max()) + 16 > self.shared.size
+        ):  # swizzling reaches to the end of a line
             raise KernelFault(
                 "out-of-bounds",
                 f"a box of {tensor_map.box_bytes} bytes at byte {start} of shared memory",
@@ -103,22 +105,20 @@ class _Box:
 
 
 class Load:
-    """One bulk tensor load in flight."""
+    """One bulk tensor load in flight: a box for each CTA that it goes to, with the barrier that counts it and the phase."""
 
-    __slots__ = ("cta", "place", "thread", "box", "barrier", "phase", "ticket", "done")
+    __slots__ = ("cta", "place", "thread", "copies", "ticket", "done")
 
     def __init__(
-        self,
-        cta: CTA,
-        place: Place,
-        thread: int,
-        box: _Box,
-        barrier: Mbarrier,
-        phase: int,
-        ticket: Ticket | None,
-    ) -> None:
-        self.cta, self.place, self.thread, self.box = cta, place, thread, box
-        self.barrier, self.phase, self.ticket = barrier, phase, ticket
+        self, cta: CTA, place: Place, thread: int, copies: list[tuple[_Box, Mbarrier, int]], ticket: Ticket | None
+    ) -> None:  # fmt: skip
+        self.cta, self.place, self.thread, self.copies, self.ticket = (
+            cta,
+            place,
+            thread,
+            copies,
+            ticket,
+        )
         self.done = False
 
     @property
@@ -127,21 +127,29 @@ class Load:
         return thread_name(self.cta, self.thread)
 
     def land(self) -> None:
-        """Copy the box, and tell the barrier."""
-        detector = self.cta.detector
-        clock = None
-        if detector is not None and self.ticket is not None:
+        """Copy the boxes, and tell the barriers."""
+        detector, ticket, clock = self.cta.detector, self.ticket, None
+        if detector is not None and ticket is not None:
+            first = self.copies[0][0]
             detector.operation_access(
-                self.ticket, self.box.memory, self.box.touched(), writes=False, fenced=True
+                ticket, first.memory, first.touched(), writes=False, fenced=True
             )
-            detector.operation_access(
-                self.ticket, self.box.shared, self.box.units, writes=True, fenced=True
-            )
-            clock = self.ticket.arrived(detector.zero, detector.size)
-        self.box.load()
-        self.cta.bytes["global_to_shared"] += self.box.map.box_bytes
-        self.barrier.loads_in_flight[self.phase] -= 1
-        self.barrier.complete_tx(self.place, self.box.map.box_bytes, self.phase, clock)
+            for box, barrier, phase in self.copies:
+                if phase < barrier.phase:  # which was told to expect too few bytes
+                    end = barrier.event_at_end.get(phase, 0)
+                    detector.late_write(ticket, box.shared, box.units, end)
+                else:
+                    detector.operation_access(
+                        ticket, box.shared, box.units, writes=True, fenced=True
+                    )
+                detector.operation_reaches(box.cta, ticket)
+                detector.operation_reaches(barrier.cta, ticket)
+            clock = ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
+        for box, barrier, phase in self.copies:
+            box.load()
+            self.cta.bytes["global_to_shared"] += box.map.box_bytes
+            barrier.loads_in_flight[phase] -= 1
+            barrier.complete_tx(self.place, box.map.box_bytes, phase, clock)
         self.done = True
 
 
@@ -195,29 +203,52 @@ class BulkGroups:
 
 @instruction("cp.async.bulk.tensor.g2s")
 def cp_async_bulk_tensor_g2s(
-    g: Group, place: Place, dst: Any, mbar: Any, tensor_map: Any, coordinates: Any
-) -> None:
-    """cp.async.bulk.tensor.Nd.shared::cluster.global.tile.mbarrier::complete_tx::bytes [dst], [map, coords], [mbar].
+    g: Group, place: Place, dst: Any, mbar: Any, tensor_map: Any, coordinates: Any, cta_mask: Any = None,
+    cta_group: int = 1,
+) -> None:  # fmt: skip
+    """cp.async.bulk.tensor.Nd.shared::cluster.global.tile.mbarrier::complete_tx::bytes{.multicast::cluster}{.cta_group}
+    [dst], [map, coords], [mbar]{, ctaMask}.
 
-    One box from global to shared memory; its full size is counted on the barrier, whatever lies outside the tensor.
+    One box from global to shared memory, with a mask to the same offset in each CTA whose bit is set. Its full size is
+    counted on a barrier, whatever lies outside the tensor: the one in the CTA it goes to, or with cta_group::2 the one in
+    that CTA or its peer, whichever has the rank parity of the CTA that `mbar` lies in.
     """
-    lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (dst, mbar, tensor_map, *coordinates)]
-    for thread, to, barrier_address, map_address, *corner in zip(*lanes, strict=True):
-        barrier = barrier_at(g, place, barrier_address)
-        if barrier is None:
-            continue
-        shared = g.cta.shared
-        box = _Box(g, tensor_map_at(g, map_address), shared, to - shared.base, tuple(corner))
-        phase = intended_phase(g, barrier)
-        barrier.loads_in_flight[phase] += 1
+    operands = (dst, mbar, tensor_map, cta_mask, *coordinates)
+    lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in operands]
+    cluster, detector = g.cta.cluster, g.cta.detector
+    for thread, to, barrier_address, map_address, mask, *corner in zip(*lanes, strict=True):
+        targets = [to] if mask is None else cluster.multicast(to, mask)
+        copies = []
+        for target in targets:
+            cta = cluster.owner(target)
+            address = _signalled(cta, barrier_address, cta_group, mask is not None)
+            barrier = barrier_at(g, place, address)
+            check_init_fence(g, place, thread, barrier)
+            offset = (target | SHARED_BASE) - cta.shared_base
+            box = _Box(g, tensor_map_at(g, map_address), cta, offset, tuple(corner))
+            copies.append((box, barrier, intended_phase(g, barrier)))
+        for _, barrier, phase in copies:
+            barrier.loads_in_flight[phase] += 1
         ticket = None
-        if g.cta.detector is not None:
-            queue = ("tma", g.cta.rank, barrier_address)
-            ticket = g.cta.detector.issue(g, thread, queue, place, g.agents(thread))
-        g.cta.cluster.issue(
-            ("tma", g.cta.rank, thread, id(box)),
-            Load(g.cta, place, thread, box, barrier, phase, ticket),
+        if detector is not None:
+            queue = ("tma", g.cta.rank, barrier_address, mask)
+            ticket = detector.issue(g, thread, queue, place, g.agents(thread))
+        load = Load(g.cta, place, thread, copies, ticket)
+        cluster.issue(("tma", g.cta.rank, thread, id(load)), load)
+
+
+def _signalled(cta: CTA, mbar: int, cta_group: int, multicast: bool) -> int:
+    """Address of the barrier that a copy into a CTA is counted on, where `mbar` was given."""
+    given, rank = cta.cluster.owner(mbar).rank, cta.rank
+    if cta_group == 2:
+        rank = rank & ~1 | given & 1
+    if not multicast and given != rank:
+        raise KernelFault(
+            "out-of-bounds",
+            f"a copy into CTA {cta.rank} of the cluster names a barrier of CTA {given}: it must lie in the same CTA, or "
+            "with cta_group::2 in the same pair",
         )
+    return cta.cluster.multicast(mbar, 1 << rank)[0]
 
 
 @instruction("cp.async.bulk.tensor.s2g")
@@ -230,8 +261,8 @@ def cp_async_bulk_tensor_s2g(
     """
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (src, tensor_map, *coordinates)]
     for thread, start, map_address, *corner in zip(*lanes, strict=True):
-        shared = g.cta.shared
-        box = _Box(g, tensor_map_at(g, map_address), shared, start - shared.base, tuple(corner))
+        offset = start - g.cta.shared_base
+        box = _Box(g, tensor_map_at(g, map_address), g.cta, offset, tuple(corner))
         read = write = None
         if g.cta.detector is not None:
             read, write = (

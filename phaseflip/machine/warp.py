@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..instructions import instruction
-from ..vector_clock import Knowledge, restrict, united
+from ..vector_clock import Knowledge, Part, restrict, united
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -59,6 +59,7 @@ class Group:
         "wait",
         "wait_site",
         "knowledge",
+        "common",
         "_tiled",
     )
 
@@ -78,6 +79,8 @@ class Group:
         self.wait: Wait | None = None
         self.wait_site: Place | None = None
         self.knowledge: Knowledge = ()
+        self.common: tuple[Knowledge, Part] | None = None
+        """Knowledge, and what all of its parts know; kept until the knowledge changes."""
         self._tiled: tuple[int, Lanes] = (1, lanes)
 
     def subset(self, keep: Array, pc: int, joins: tuple[Join, ...]) -> Group:
@@ -120,12 +123,20 @@ class Group:
 
     def warp_ids(self) -> list[int]:
         """Indices of the warps that have a lane here, ascending."""
-        return [int(w) for w in np.unique(self.lanes >> 5)]
+        if self.sel.__class__ is slice:
+            return list(range(int(self.lanes[0]) >> 5, (int(self.lanes[-1]) >> 5) + 1))
+        return np.unique(self.lanes >> 5).tolist()
 
     def whole_warps(self) -> bool:
         """Whether every warp that has a lane here has all of its lanes here (collective operations need that)."""
         threads = self.cta.threads
         return self.n == sum(min(WARP, threads - WARP * w) for w in self.warp_ids())
+
+    def in_partial_warps(self) -> Lanes:
+        """The lanes whose warps are not whole here."""
+        warps, inverse, count = np.unique(self.lanes >> 5, return_inverse=True, return_counts=True)
+        size = np.minimum(WARP, self.cta.threads - WARP * warps)
+        return self.lanes[(count < size)[inverse]]
 
     def __str__(self) -> str:
         return str(self.agents(self.lanes))
@@ -216,10 +227,18 @@ class Join:
         complete = {
             w for w, c in zip(here.tolist(), count.tolist(), strict=True) if expected[w] == c
         }
-        free = [g for g in self.arrived if complete.issuperset(g.warp_ids())]
+        free: list[Group] = []
+        staying: list[Group] = []
+        for g in self.arrived:
+            goes = np.isin(g.lanes >> 5, list(complete))
+            for part, keep in ((free, goes), (staying, ~goes)):
+                if keep.all():
+                    part.append(g)
+                elif keep.any():
+                    part.append(g.subset(keep, g.pc, g.joins))
         if not free:
             return None
-        self.arrived = [g for g in self.arrived if g not in free]
+        self.arrived = staying
         return self._merge(free)
 
     def _merge(self, groups: list[Group]) -> Group:

@@ -12,6 +12,9 @@ import re
 
 import numpy as np
 import pytest
+from tvm.ir import PointerType, PrimType
+from tvm.script import tirx as T
+from tvm.tirx import Var
 
 from phaseflip import lower, simulate
 
@@ -104,3 +107,14 @@ def _parse(factory, text, profile):
         for g in ("at", "other")
     )
     return _text("note" if note else "error", match["title"], at, other)
+
+
+def in_cta(buffer, rank):
+    """The buffer of CTA `rank` of the cluster that corresponds to one in shared memory (mapa); for use in a kernel."""
+    pointer = PointerType(PrimType(buffer.dtype), "shared")
+    address = Var(f"{buffer.name}_in_cta", pointer)
+    mapped = T.ptx.map_shared_rank(buffer.ptr_to([0] * len(buffer.shape)), rank)
+    T.Bind(T.reinterpret(pointer, mapped), var=address)
+    return T.decl_buffer(
+        buffer.shape, buffer.dtype, data=address, scope="shared", layout=buffer.layout
+    )

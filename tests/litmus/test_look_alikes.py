@@ -108,6 +108,36 @@ def some_lanes_wait_first():
     return kernel
 
 
+def one_lane_of_each_warp_waits():
+    """The elected lanes of two warps wait for two barriers; each warp is whole again for the CTA barrier."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((96,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([3])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((2,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.mbarrier.init(bar.ptr_to([1]), 1)
+        T.cuda.cta_sync()
+        if warp < 2:
+            if T.ptx.elect_sync():
+                T.ptx.mbarrier.try_wait(bar.ptr_to([warp]), 0)
+        else:
+            if T.ptx.elect_sync():
+                T.ptx.mbarrier.arrive(bar.ptr_to([1]))
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        T.cuda.cta_sync()
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
 def ring():
     """A ring of two stages with full and empty barriers, by role; the producer starts with parity 1."""
 
@@ -186,6 +216,7 @@ def news(tiles=2):
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
                 T.ptx.mbarrier.init(bar.ptr_to([1]), 128)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(
@@ -237,6 +268,7 @@ test_parity_1_on_a_fresh_barrier_is_silent = gives(first_wait_of_a_producer)
 test_a_second_wait_for_a_phase_is_silent = gives(wait_twice_for_one_phase)
 test_a_second_wait_before_the_next_phase_is_silent = gives(wait_twice_and_then_another_phase)
 test_a_lane_that_waits_before_its_warp_is_silent = gives(some_lanes_wait_first)
+test_elected_lanes_that_wait_for_different_barriers_are_silent = gives(one_lane_of_each_warp_waits)
 test_a_ring_of_full_and_empty_barriers_is_silent = gives(ring)
 test_one_place_stored_by_all_lanes_of_a_warp_is_silent = gives(one_value_by_a_warp)
 test_a_cta_barrier_that_passes_on_what_one_warp_waited_for_is_silent = gives(news)

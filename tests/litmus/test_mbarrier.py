@@ -56,14 +56,13 @@ test_shared_load_requires_every_storing_lane_to_arrive_or_warp_sync = requires(
 test_arrivals_of_every_storing_lane_require_no_warp_sync = gives(handover, warp_sync=False)
 
 
-def test_wait_requires_init():
-    for schedule in SCHEDULES:
-        codes = {f.code for f in run(handover, schedule, init=False, wait=True).findings}
-        assert "barrier-not-initialised" in codes
+test_wait_requires_init = requires(
+    handover, "init", "barrier-not-initialised @arrive", "barrier-not-initialised @wait", RACE
+)
 
 
-def own_init(sync=True):
-    """The barrier is initialised by warp 0 and used by warp 1."""
+def own_init(sync=True, waits=False):
+    """The barrier is initialised by warp 0 and used by warp 1; with `waits`, warp 0 waits for it."""
 
     @T.prim_func
     def kernel(D: T.Buffer((N,), "int32")):
@@ -82,20 +81,21 @@ def own_init(sync=True):
         if warp == 1:
             if lane == 0:
                 T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # arrive
+        if waits:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
         D[warp * 32 + lane] = 1
 
     return kernel
 
 
-def test_arrive_requires_cta_sync_after_init():
-    """Under which schedule the init comes first decides whether there is anything to name beside the use."""
-    assert all(run(own_init, s).findings == [] for s in SCHEDULES)
-    for schedule in SCHEDULES:
-        (finding,) = [f for f in run(own_init, schedule, sync=False).findings if f.code != "race"]
-        assert (finding.code, finding.line) == (
-            "barrier-not-initialised",
-            line_of(own_init, "arrive"),
-        )
+test_arrive_requires_cta_sync_after_init = requires(
+    own_init, "sync", "barrier-not-initialised @arrive"
+)
+test_an_arrival_before_the_init_counts_all_the_same = gives(
+    own_init, "barrier-not-initialised @arrive", sync=False, waits=True
+)
 
 
 # -- counts ---------------------------------------------------------------------------------------------------------------
@@ -256,6 +256,33 @@ test_init_requires_one_thread = requires(
 )
 
 
+def initialised_by_two_roles(one=True):
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if lane == 0:
+            if warp == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # first
+            else:
+                if not one:
+                    T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # second
+        T.cuda.cta_sync()
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_init_requires_one_role = requires(
+    initialised_by_two_roles, "one", "barrier-reinitialised @second <first"
+)
+
+
 def overwritten(apart=True):
     """The bytes of a live barrier hold data."""
 
@@ -412,4 +439,147 @@ def lapped_once(after_wait=True):
 
 test_a_second_arrival_requires_that_the_first_was_seen = requires(
     lapped_once, "after_wait", "lapped-wait @wait"
+)
+
+
+def skips(awaited=True, more=1, parity=0):
+    """Phases 0 to 2 of one barrier end, which warp 1 learns from another one; then it waits on the first.
+
+    Parity 0 is phase 2's, parity 1 phase 3's; `more` arrivals follow. With `awaited` the last of them comes after the wait.
+    """
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        told = pool.alloc((1,), "uint64", align=8)
+        seen = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.mbarrier.init(told.ptr_to([0]), 1)
+                T.ptx.mbarrier.init(seen.ptr_to([0]), 1)
+        T.cuda.cta_sync()
+        if lane == 0:
+            if warp == 0:
+                for _i in T.serial(3):
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+                T.ptx.mbarrier.arrive(told.ptr_to([0]))
+                for i in T.serial(more):
+                    if awaited:
+                        if i == more - 1:
+                            T.ptx.mbarrier.try_wait(seen.ptr_to([0]), 0)
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+            else:
+                T.ptx.mbarrier.try_wait(told.ptr_to([0]), 0)
+                T.ptx.mbarrier.try_wait(bar.ptr_to([0]), parity)  # wait
+                T.ptx.mbarrier.arrive(seen.ptr_to([0]))
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_a_phase_known_from_another_barrier_may_be_waited_for_again = gives(skips)
+test_waiting_again_requires_that_the_next_phase_waits = requires(
+    skips, "awaited", "lapped-wait @wait"
+)
+test_waiting_again_far_behind_is_a_lapped_wait = gives(
+    skips, "lapped-wait @wait", awaited=False, more=7
+)
+test_a_wait_after_skipped_phases_requires_no_order_with_the_phase_it_waits_for = gives(
+    skips, awaited=False, parity=1
+)
+test_a_wait_after_skipped_phases_requires_that_the_next_phase_waits = requires(
+    skips, "awaited", "lapped-wait @wait", more=2, parity=1
+)
+test_a_wait_far_behind_is_a_lapped_wait = gives(
+    skips, "lapped-wait @wait", awaited=False, more=7, parity=1
+)
+
+
+def fresh(awaited=True):
+    """Warp 1 waits for the phase before the first, as a producer does; phase 0 ends once warp 0 arrives."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.cuda.cta_sync()
+        if not awaited:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        if warp == 1:
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 1)  # wait
+        T.cuda.cta_sync()
+        if awaited:
+            if warp == 0:
+                if lane == 0:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_the_first_arrival_requires_that_a_wait_on_the_fresh_barrier_is_over = requires(
+    fresh, "awaited", "lapped-wait @wait"
+)
+
+
+def two_commits(seen=True):
+    """Commits to two barriers: that one has arrived does not tell that the other has, even if it was issued before."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        other = pool.alloc((1,), "uint64", align=8)
+        ready = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((1,), "int32")
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.mbarrier.init(other.ptr_to([0]), 1)
+                T.ptx.mbarrier.init(ready.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
+        T.cuda.cta_sync()
+        if lane == 0:
+            if warp == 0:
+                T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1)
+                T.ptx.tcgen05.commit(other.ptr_to([0]), cta_group=1)
+                T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+                T.ptx.mbarrier.try_wait(ready.ptr_to([0]), 0)
+                s[0] = 1  # store
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+            else:
+                if seen:
+                    T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+                T.ptx.mbarrier.try_wait(other.ptr_to([0]), 0)
+                T.ptx.mbarrier.arrive(ready.ptr_to([0]))
+                T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 1)  # wait
+                D[0] = s[0]  # load
+
+    return kernel
+
+
+test_skipping_a_phase_requires_that_its_commit_was_seen = requires(
+    two_commits, "seen", "lapped-wait @wait", "race shared raw @load <store"
 )

@@ -1,9 +1,8 @@
 """What a barrier asks of those who execute it: the count that it names, or all threads of the CTA at one instruction."""
 
-import pytest
 from tvm.script import tirx as T
 
-from .harness import SCHEDULES, gives, line_of, requires, run
+from .harness import gives, requires
 
 N = 128
 
@@ -21,19 +20,10 @@ def counted(count=128):
     return kernel
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_more_threads_than_the_count_are_a_mismatch_under_every_schedule(schedule):
-    found = [
-        f
-        for f in run(counted, schedule, count=96).findings
-        if (f.code, f.line) == ("barrier-mismatch", line_of(counted, "meet"))
-    ]
-    assert len(found) == 1 and found[0].severity == "error"
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES[:4])
-def test_the_right_count_is_silent(schedule):
-    assert run(counted, schedule).findings == []
+test_named_barrier_requires_the_count_of_its_threads = gives(
+    counted, "barrier-mismatch @meet", "deadlock @meet", count=96
+)
+test_the_right_count_is_silent = gives(counted)
 
 
 def role(counted=True):

@@ -2,7 +2,7 @@
 
 from tvm.script import tirx as T
 
-from .harness import gives, line_of, requires, run
+from .harness import gives, requires
 
 N = 64
 
@@ -231,11 +231,9 @@ def counts(same=True):
     return kernel
 
 
-def test_named_barrier_requires_one_count():
-    assert run(counts).findings == []
-    for schedule in ("in-order", "lazy", "random:1", "random:2", "random:3"):
-        codes = {f.code for f in run(counts, schedule, same=False).findings}
-        assert codes & {"barrier-mismatch", "deadlock"}
+test_named_barrier_requires_one_count = requires(
+    counts, "same", "barrier-mismatch @two <three", "deadlock @three"
+)
 
 
 def partial(whole=True):
@@ -254,13 +252,9 @@ def partial(whole=True):
     return kernel
 
 
-def test_cta_sync_requires_whole_warps():
-    assert run(partial).findings == []
-    for schedule in ("in-order", "lazy", "random:1"):
-        found = run(partial, schedule, whole=False).findings
-        assert ("divergent-collective", line_of(partial, "sync")) in [
-            (f.code, f.line) for f in found
-        ]
+test_cta_sync_requires_whole_warps = requires(
+    partial, "whole", "divergent-collective @sync", "deadlock @sync"
+)
 
 
 # -- bytes --------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane
 
-from .harness import SCHEDULES, gives, requires, run
+from .harness import gives, requires
 
 M, N, K = 128, 16, 16
 LAYOUT = mma_shared_layout(tvm.DataType("float16"), SwizzleMode.SWIZZLE_32B_ATOM, (M, K))
@@ -48,6 +48,7 @@ def product(
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(
@@ -137,12 +138,9 @@ test_register_read_requires_wait_ld = requires(
 )
 
 
-def test_mma_requires_one_thread():
-    for schedule in SCHEDULES:
-        codes = {f.code for f in run(product, schedule, elect=False).findings}
-        assert "duplicate-issue" in codes
-
-
+test_mma_requires_one_thread = requires(
+    product, "elect", "duplicate-issue tmem @mma_by_warp <mma_by_warp"
+)
 test_commit_requires_one_thread = requires(
     product, "commit_elect", "over-arrival @commit_by_warp <commit_by_warp", *UNORDERED
 )
@@ -180,6 +178,7 @@ def reuse(
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(

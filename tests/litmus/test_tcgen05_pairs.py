@@ -217,6 +217,7 @@ def elected_wait(all_lanes=True):
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(
@@ -277,6 +278,7 @@ def accumulators(
             if lane == 0:
                 for b in T.serial(3):
                     T.ptx.mbarrier.init(bar.ptr_to([b]), 1)
+                    T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(
@@ -369,6 +371,7 @@ def batches(same_buffer=False, sync=True):
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(
@@ -436,6 +439,7 @@ def stored_accumulator(wait_st=True, before=True, after=True, wait_mma=True, aft
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(

@@ -2,7 +2,7 @@
 
 from tvm.script import tirx as T
 
-from .harness import SCHEDULES, line_of, requires, run
+from .harness import gives, requires
 
 TWO_WARPS = 64
 
@@ -53,39 +53,33 @@ def life(
     return kernel
 
 
-def finds(expected, **flags):
-    """A test: silent as it stands, and these findings with the flags."""
+test_tensor_memory_that_is_allocated_used_and_freed_is_silent = gives(life)
 
-    def test():
-        for schedule in SCHEDULES:
-            assert run(life, schedule).findings == []
-            found = sorted((f.code, f.line) for f in run(life, schedule, **flags).findings)
-            assert found == sorted((code, line_of(life, at)) for code, at in expected), schedule
-
-    return test
-
-
-BAD = "tmem-bad-allocation"
-test_tcgen05_alloc_requires_a_power_of_two = finds(
-    [(BAD, "alloc"), (BAD, "dealloc")], columns=48, freed=48
+BAD = "tmem-bad-allocation tmem"
+test_tcgen05_alloc_requires_a_power_of_two = gives(
+    life, f"{BAD} @alloc", f"{BAD} @dealloc", columns=48, freed=48
 )
-test_tcgen05_alloc_requires_32_columns = finds(
-    [(BAD, "alloc"), (BAD, "dealloc")], columns=16, freed=16
+test_tcgen05_alloc_requires_32_columns = gives(
+    life, f"{BAD} @alloc", f"{BAD} @dealloc", columns=16, freed=16
 )
-test_tcgen05_alloc_requires_at_most_512_columns = finds(
-    [(BAD, "alloc"), (BAD, "dealloc")], columns=1024, freed=1024
+test_tcgen05_alloc_requires_at_most_512_columns = gives(
+    life, f"{BAD} @alloc", f"{BAD} @dealloc", columns=1024, freed=1024
 )
-test_tcgen05_dealloc_requires_all_columns = finds([(BAD, "dealloc")], columns=64, freed=32)
-test_tcgen05_alloc_requires_a_whole_warp = finds(
-    [("divergent-collective", "by_lane")], whole_warp=False
+test_tcgen05_dealloc_requires_all_columns = gives(life, f"{BAD} @dealloc", columns=64, freed=32)
+test_tcgen05_alloc_requires_a_whole_warp = requires(
+    life, "whole_warp", "divergent-collective tmem @by_lane"
 )
-test_tcgen05_alloc_requires_dealloc = finds([("tmem-leak", "alloc")], free=False)
-test_tcgen05_dealloc_requires_a_live_allocation = finds([("tmem-double-free", "again")], once=False)
-test_tcgen05_alloc_requires_the_permit = finds([(BAD, "alloc")], early_relinquish=True)
-test_tcgen05_st_requires_allocated_columns = finds([("tmem-unallocated", "st")], store_column=32)
-test_tcgen05_st_requires_columns_of_the_cta = finds([("out-of-bounds", "st")], store_column=512)
-test_tcgen05_st_requires_columns_that_are_not_freed = finds(
-    [("tmem-unallocated", "use_after")], use_after=True
+test_tcgen05_alloc_requires_dealloc = requires(life, "free", "tmem-leak tmem @alloc")
+test_tcgen05_dealloc_requires_a_live_allocation = requires(
+    life, "once", "tmem-double-free tmem @again"
+)
+test_tcgen05_alloc_requires_the_permit = gives(life, f"{BAD} @alloc", early_relinquish=True)
+test_tcgen05_st_requires_allocated_columns = gives(
+    life, "tmem-unallocated tmem @st", store_column=32
+)
+test_tcgen05_st_requires_columns_of_the_cta = gives(life, "out-of-bounds @st", store_column=512)
+test_tcgen05_st_requires_columns_that_are_not_freed = gives(
+    life, "tmem-unallocated tmem @use_after <dealloc", use_after=True
 )
 
 
@@ -173,11 +167,7 @@ def exhausted(freed=True):
     return kernel
 
 
-def test_tcgen05_alloc_requires_free_columns():
-    assert run(exhausted).findings == []
-    for schedule in SCHEDULES:
-        found = [(f.code, f.line) for f in run(exhausted, schedule, freed=False).findings]
-        assert ("deadlock", line_of(exhausted, "second")) in found
+test_tcgen05_alloc_requires_free_columns = requires(exhausted, "freed", "deadlock @second")
 
 
 def other_warp(sync=True):

@@ -6,7 +6,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane
 
-from .harness import SCHEDULES, gives, line_of, requires, run
+from .harness import SCHEDULES, gives, requires, run
 
 ROWS, COLUMNS = 32, 8
 BOX = ROWS * COLUMNS * 2
@@ -34,6 +34,7 @@ def loads(wait=True, nbytes=2 * BOX, expect_first=False, expect=True, elect=True
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
         if init_sync:
             T.cuda.cta_sync()
         if warp == 0:
@@ -86,10 +87,127 @@ def test_a_deadlock_names_the_bytes():
         assert all(e["barrier"]["bytes_missing"] == BOX for e in finding.data)
 
 
-def test_loads_require_cta_sync_after_barrier_init():
-    for schedule in SCHEDULES:
-        codes = {f.code for f in run(loads, schedule, init_sync=False).findings}
-        assert "barrier-not-initialised" in codes
+test_loads_require_cta_sync_after_barrier_init = requires(
+    loads, "init_sync", "barrier-not-initialised @wait"
+)
+
+
+def initialised(by="init", copy=True):
+    """An asynchronous operation arrives on a fresh barrier; the fence after its init is left out with `by` ""."""
+    nbytes = BOX if copy else 0
+
+    @T.prim_func
+    def kernel(A: T.Buffer((ROWS, COLUMNS), "float16"), D: T.Buffer((64,), "float16")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        s = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)  # init
+                if by == "init":
+                    T.ptx.fence.mbarrier_init()
+                if by == "proxy":
+                    T.ptx.fence.proxy_async("shared::cta")
+        if by == "others":
+            if warp == 1:
+                T.ptx.fence.mbarrier_init()
+        T.cuda.cta_sync()
+        if by == "too late":
+            if warp == 0:
+                T.ptx.fence.mbarrier_init()
+        if warp == 1:
+            if lane == 0:
+                if by == "issuer":
+                    T.ptx.fence.proxy_async("shared::cta")
+                if copy:
+                    Tx.copy_async(  # copy_in
+                        s[:, :], A[:, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                    )
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)
+                else:
+                    T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1)  # commit
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+        D[warp * 32 + lane] = T.float16(1)
+
+    return kernel
+
+
+test_load_to_a_barrier_requires_fence_mbarrier_init = gives(
+    initialised, "?missing-proxy-fence shared raw @copy_in <init", by=""
+)
+test_commit_to_a_barrier_requires_fence_mbarrier_init = gives(
+    initialised, "?missing-proxy-fence shared raw @commit <init", by="", copy=False
+)
+test_load_to_a_barrier_requires_the_fence_of_the_initialising_thread = gives(
+    initialised, "?missing-proxy-fence shared raw @copy_in <init", by="others"
+)
+test_load_to_a_barrier_requires_the_fence_before_the_rendezvous = gives(
+    initialised, "?missing-proxy-fence shared raw @copy_in <init", by="too late"
+)
+test_fence_mbarrier_init_after_the_init_is_enough = gives(initialised)
+test_proxy_fence_after_the_init_is_enough = gives(initialised, by="proxy")
+test_proxy_fence_of_the_issuing_thread_is_enough_for_an_init = gives(initialised, by="issuer")
+test_commit_to_a_fenced_barrier_is_silent = gives(initialised, copy=False)
+
+
+def shared_phase(nbytes=2 * BOX, expect_last=False):
+    """Two warps load a box each for one phase, which the first (or the last) of them tells how much to expect."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Buffer((2 * ROWS, COLUMNS), "float16"), D: T.Buffer((2 * ROWS, COLUMNS), "float16")
+    ):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        first = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        second = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
+        T.cuda.cta_sync()
+        if warp == 0:
+            if T.ptx.elect_sync():
+                Tx.copy_async(  # first
+                    first[:, :], A[0:ROWS, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                )
+                if not expect_last:
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)  # by_first
+        else:
+            if T.ptx.elect_sync():
+                Tx.copy_async(  # second
+                    second[:, :], A[ROWS : 2 * ROWS, :], dispatch="tma_auto", mbar=bar.ptr_to([0])
+                )
+                if expect_last:
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), nbytes)  # by_second
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+        if warp == 0:
+            D[lane, 0] = first[lane, 0]  # read_first
+        else:
+            D[32 + lane, 0] = second[lane, 0]  # read_second
+
+    return kernel
+
+
+test_two_warps_may_load_for_one_phase = gives(shared_phase)
+test_loads_of_two_warps_require_the_bytes_of_both = gives(
+    shared_phase, "tx-count-mismatch @by_first", nbytes=BOX
+)
+test_loads_of_two_warps_require_the_bytes_of_both_from_whichever_expects = gives(
+    shared_phase, "tx-count-mismatch @by_second", nbytes=BOX, expect_last=True
+)
 
 
 def releases(by_issuer=True):
@@ -110,6 +228,7 @@ def releases(by_issuer=True):
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
         T.cuda.cta_sync()
         if warp == 0:
             if lane == 0:
@@ -150,6 +269,7 @@ def rounds(sync=True):
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
         T.cuda.cta_sync()
         for i in T.serial(3):
             if warp == 0:
@@ -275,6 +395,7 @@ def refills(wait=True, wait_load=True):
             if lane == 0:
                 T.ptx.mbarrier.init(full.ptr_to([0]), 1)
                 T.ptx.mbarrier.init(done.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
         T.cuda.cta_sync()
         tmem = T.decl_buffer(
@@ -287,7 +408,7 @@ def refills(wait=True, wait_load=True):
                     Tx.copy_async(  # load
                         s[:, :], A[:, :], dispatch="tma_auto", mbar=full.ptr_to([0])
                     )
-                    T.ptx.mbarrier.arrive.expect_tx(full.ptr_to([0]), TILE)
+                    T.ptx.mbarrier.arrive.expect_tx(full.ptr_to([0]), TILE)  # expect
                     if wait_load:
                         T.ptx.mbarrier.try_wait(full.ptr_to([0]), i)
                     Tx.gemm_async(  # mma
@@ -315,9 +436,11 @@ def refills(wait=True, wait_load=True):
 test_refill_requires_wait_for_the_mma_and_no_fence = requires(
     refills, "wait", "race shared war @load <mma"
 )
-
-
-def test_mma_requires_wait_for_the_load():
-    for schedule in SCHEDULES:
-        titles = {(f.title, f.line) for f in run(refills, schedule, wait_load=False).findings}
-        assert ("race shared raw", line_of(refills, "mma")) in titles
+test_mma_requires_wait_for_the_load = requires(
+    refills,
+    "wait_load",
+    "race shared raw @mma <load",
+    "race shared waw @load <load",
+    "over-arrival @expect <expect",
+    "tx-count-mismatch @expect",
+)

@@ -1,0 +1,62 @@
+"""Compile kernels for a GPU on a machine that need not have one: TVM's host part, and machine code from nvcc."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from phaseflip import __version__
+from phaseflip.cuda_compile import compile_cubin, find_nvcc
+from phaseflip.devices import check_arch, default_arch
+from phaseflip.errors import BadInput
+from phaseflip.kernel import Kernel
+from phaseflip.prebuilt import Prebuilt
+
+
+def build(
+    kernel: Kernel, M: int, N: int, K: int, directory: str | Path, arch: str = ""
+) -> Prebuilt:
+    """Compile `kernel` at one shape for `arch` (default: the one that it needs) into a folder, made if need be.
+
+    Raises BadInput for a bad shape or architecture, where TVM or nvcc refuse the kernel, and where nvcc is missing.
+    """
+    arch = arch or default_arch(kernel.needs)
+    check_arch(kernel, arch)
+    find_nvcc()  # before TVM works for a second
+    from phaseflip.lowering import lower
+
+    shape = kernel.check_shape(M, N, K)
+    operands = kernel.operands(*shape)
+    lowered = lower(kernel.build(*shape), arch)
+    folder = Path(directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"the folder {directory} cannot be made: {error.strerror}") from error
+    built = Prebuilt(
+        kernel=kernel.name,
+        shape=shape,
+        arch=arch,
+        needs=kernel.needs,
+        operands=operands.names,
+        dtype=operands.dtype,
+        rtol=kernel.tolerance.rtol,
+        atol=kernel.tolerance.atol,
+        source_sha256="",
+        directory=folder,
+    )
+    source = lowered.export(built.file(".so"))
+    cubin = compile_cubin(source, arch)
+    built.file(".cubin").write_bytes(cubin.code)
+    import tvm
+
+    finished = Prebuilt(
+        **vars(built)
+        | {
+            "source_sha256": hashlib.sha256(source.encode()).hexdigest(),
+            "versions": {"phaseflip": __version__, "tvm": tvm.__version__, "nvcc": cubin.nvcc},
+            "resources": cubin.resources,
+        }
+    )
+    finished.write_manifest()
+    return finished

@@ -1,0 +1,103 @@
+"""The command `compare`: counters of several kernels side by side. Exit codes: 0 all right, 1 a wrong result, 2 bad input."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from phaseflip.cli import CLEAN, FAILED, Outcome, progress_bar
+from phaseflip.errors import BadInput
+
+
+def add_commands(
+    commands: Any, common: argparse.ArgumentParser, extent: Callable[[str], int]
+) -> None:
+    """Declare the command; `extent` parses a whole number."""
+    parser = commands.add_parser(
+        "compare",
+        parents=[common],
+        allow_abbrev=False,
+        help="show side by side what kernels do for the same work",
+        epilog="exit codes: 0 every result right, 1 one is wrong, 2 bad input, 3 harness error",
+    )
+    for name, default in (("M", 512), ("N", 512), ("K", 512)):
+        parser.add_argument(
+            name,
+            type=extent,
+            nargs="?",
+            default=default,
+            metavar=name,
+            help=f"(default: {default})",
+        )
+    parser.add_argument(
+        "--kernels",
+        metavar="LIST",
+        help="names, separated by commas (default: all of kernels/)",
+    )
+    parser.set_defaults(handler=_compare)
+
+
+def _compare(args: argparse.Namespace) -> Outcome:
+    from phaseflip.compare import BLOCK, MEASURES, compare
+    from phaseflip.kernel import find_kernel, list_kernels
+
+    shape = (args.M, args.N, args.K)
+    wrong = [
+        f"{axis} is {extent}" for axis, extent, unit in zip("MNK", shape, BLOCK, strict=True)
+        if extent <= 0 or extent % unit
+    ]  # fmt: skip
+    if wrong:
+        raise BadInput(
+            f"compare needs M and N that are multiples of 128 and K that is one of 64, but {wrong[0]}"
+        )
+    names = args.kernels.split(",") if args.kernels else None
+    kernels = list_kernels() if names is None else [find_kernel(name) for name in names]
+    with progress_bar("compare", "kernels") as progress:
+        columns = compare(kernels, shape, progress)
+    report = {
+        "shape": list(shape),
+        "block": list(BLOCK),
+        "kernels": [
+            {
+                "kernel": c.kernel,
+                "shape": list(c.shape),
+                "passed": c.passed,
+                "counters": c.counters,
+                "per_block": {measure: c.per_block(measure) for measure in MEASURES},
+            }
+            for c in columns
+        ],
+    }
+    rows = [
+        ("", "counts per 128 x 128 x 64 block of the product; instructions are counted by warp"),
+        ("", ""),
+    ]
+    width = max(len(c.kernel) for c in columns) + 2
+    label = max(len(measure) for measure in MEASURES) + 2
+
+    def line(name: str, cells: list[str]) -> tuple[str, str]:
+        return f"{name:<{label}}", "".join(f"{cell:>{width}}" for cell in cells)
+
+    rows.append(line("", [c.kernel for c in columns]))
+    rows += [
+        line(measure, [_short(c.per_block(measure)) for c in columns])
+        for measure in MEASURES
+        if any(c.per_block(measure) for c in columns)
+    ]
+    rows.append(line("result", ["right" if c.passed else "WRONG" for c in columns]))
+    elsewhere = [c for c in columns if c.shape != shape]
+    if elsewhere:
+        rows.append(("", ""))
+    for c in elsewhere:
+        at = "x".join(map(str, c.shape))
+        rows.append(("", f"{c.kernel} does not take {'x'.join(map(str, shape))}: run at {at}"))
+    code = CLEAN if all(c.passed for c in columns) else FAILED
+    return Outcome(code, report, rows)
+
+
+def _short(value: float) -> str:
+    """A count per block: whole where it is, else two digits after the point."""
+    if value == 0:
+        return "-"
+    return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:,.2f}"

@@ -1,0 +1,104 @@
+"""The command `build`, and what `run` does with `--device` and `--prebuilt`.
+
+Exit codes of `build`: 0 compiled, 2 bad input, 3 harness error.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from phaseflip.cli import CLEAN, Outcome
+from phaseflip.devices import ARCHS, Device, choose_device
+from phaseflip.errors import BadInput
+
+if TYPE_CHECKING:
+    from phaseflip.gpu_run import Gpu
+    from phaseflip.kernel import Kernel
+
+
+def add_commands(
+    commands: Any, common: argparse.ArgumentParser, extent: Callable[[str], int]
+) -> None:
+    """Declare the command; `extent` parses a whole number."""
+    build = commands.add_parser(
+        "build",
+        parents=[common],
+        allow_abbrev=False,
+        help="compile a kernel for a GPU that need not be here (needs nvcc)",
+    )
+    build.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    for name in "MNK":
+        build.add_argument(name, type=extent, metavar=name)
+    build.add_argument(
+        "--arch",
+        choices=sorted(ARCHS.values()),
+        help="of the GPU that will run it (default: the one that the kernel needs)",
+    )
+    build.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        required=True,
+        help="folder for --prebuilt, made if need be",
+    )
+    build.set_defaults(handler=_build)
+
+
+def _build(args: argparse.Namespace) -> Outcome:
+    from phaseflip.build import build
+    from phaseflip.kernel import find_kernel
+
+    built = build(find_kernel(args.kernel), args.M, args.N, args.K, args.output, args.arch or "")
+    report = {
+        "kernel": built.kernel,
+        "shape": list(built.shape),
+        "arch": built.arch,
+        "file": str(built.file(".so")),
+        "resources": dict(built.resources),
+        "versions": dict(built.versions),
+    }
+    rows: list[tuple[str, str]] = [
+        ("kernel    ", built.kernel),
+        ("shape     ", "  ".join(f"{a} {n}" for a, n in zip("MNK", built.shape, strict=True))),
+        ("arch      ", built.arch),
+        ("file      ", str(report["file"])),
+    ]
+    for used in built.resources.values():
+        rows.append(("ptxas     ", ", ".join(f"{k} {v}" for k, v in used.items())))
+    return Outcome(CLEAN, report, rows)
+
+
+def chosen(
+    name: str, shape: tuple[int, int, int], choice: str, directory: str | None
+) -> tuple[Kernel, Device, Gpu | None]:
+    """The kernel, where it runs, and (for "cuda") the GPU's worker, not started yet.
+
+    With a folder of compiled kernels, the kernel is one of them, and neither TVM's compiler nor its source is needed.
+    """
+    if directory is None:
+        if choice == "cuda":
+            choose_device(choice)  # before the kernels are imported
+        from phaseflip.kernel import find_kernel
+
+        kernel = find_kernel(name)
+        device = choose_device(choice, kernel)
+        return kernel, device, _gpu(device, None)
+    if choice == "sim":
+        raise BadInput("--prebuilt is code for a GPU, which --device sim does not run")
+    from phaseflip.prebuilt import find_prebuilt
+
+    built = find_prebuilt(directory, name, shape)
+    kernel = built.as_kernel()
+    device = choose_device("cuda", kernel)
+    kernel = find_prebuilt(directory, name, shape, device.arch).as_kernel()
+    return kernel, device, _gpu(device, directory)
+
+
+def _gpu(device: Device, directory: str | None) -> Gpu | None:
+    if device.name != "cuda":
+        return None
+    from phaseflip.gpu_run import Gpu
+
+    return Gpu(device.arch, directory)

@@ -1,0 +1,279 @@
+"""How TVM 0.26 names its intrinsics and orders their arguments: the table of decoders to PTX mnemonics.
+
+`DECODE_0_26` is keyed by intrinsic, `HELPERS_0_26` by CUDA helper that TVM emits as source text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import device_ir as ir
+from .decode_0_26_warpgroup import WARPGROUP
+from .decoder import Decoder, number_of, operands, text_of, with_cta_group
+from .errors import UnsupportedInstruction
+from .instructions import Decoded, Operands, dtype_bytes
+
+_ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
+
+
+def _vector_bytes(vec: str, ptx_type: str) -> int:
+    return int(vec.removeprefix("v") or 1) * _ELEMENT_BYTES[ptx_type[1:]]
+
+
+def _ld(args: list[Any]) -> Decoded:
+    """[(dst,) addr, policy, type, weak, space, cop, vec, ptx_type, has_policy, number of dst, l1, l2, prefetch]."""
+    to_register = number_of(args[-4])
+    if to_register > 1:
+        raise UnsupportedInstruction(
+            "ptx.ld into scattered registers is not simulated; pass dst= the first of neighbouring ones"
+        )
+    shifted = args[to_register:]
+    space, vec, ptx_type = text_of(shifted[4]), text_of(shifted[6]), text_of(shifted[7])
+    nbytes = _vector_bytes(vec, ptx_type)
+    mnemonic = f"ld.{space.split('::')[0]}"
+    if to_register:
+        return Decoded(mnemonic, {"dst": args[0], "addr": args[1], "nbytes": nbytes})
+    return Decoded(
+        mnemonic, {"dst": None, "addr": args[0], "nbytes": nbytes, "dtype": text_of(args[2])}
+    )
+
+
+def _st(args: list[Any]) -> Decoded:
+    """Form with a register source: [addr, src, policy, weak, space, cop, vec, ptx_type, ..., from_src = 1]."""
+    if number_of(args[-1]) != 1:
+        raise UnsupportedInstruction(
+            "ptx.st of separate values is not simulated; pass src= a register buffer"
+        )
+    space, vec, ptx_type = text_of(args[4]), text_of(args[6]), text_of(args[7])
+    nbytes = _vector_bytes(vec, ptx_type)
+    return Decoded(
+        f"st.{space.split('::')[0]}", {"addr": args[0], "src": args[1], "nbytes": nbytes}
+    )
+
+
+def _mma(args: list[Any]) -> Decoded:
+    """[d_type, a_type, b_type, d_tmem, a, b, idesc, a_in_tmem, cta_group, enable_d, scale_d, ws, lanes..., (pred)]."""
+    d_type, a_type, b_type = (text_of(a) for a in args[:3])
+    cta_group, masks = number_of(args[8]), args[12:]
+    if number_of(args[7]) or number_of(args[10]) or number_of(args[11]):
+        raise UnsupportedInstruction(
+            "tcgen05.mma with A in TMEM, scale-input-d or .ws is not simulated"
+        )
+    if len(masks) != (4 if cta_group == 1 else 8) or any(number_of(m) for m in masks):
+        raise UnsupportedInstruction(
+            "tcgen05.mma with a predicate or a disable-output-lane mask is not simulated"
+        )
+    kinds = {"float16": "f16", "bfloat16": "f16"}
+    if a_type not in kinds or a_type != b_type:
+        raise UnsupportedInstruction(
+            f"tcgen05.mma with A {a_type}, B {b_type} and D {d_type} is not simulated"
+        )
+    return Decoded(
+        "tcgen05.mma",
+        {
+            "d_tmem": args[3], "a_desc": args[4], "b_desc": args[5], "idesc": args[6], "kind": kinds[a_type],
+            "enable_input_d": args[9], "cta_group": cta_group,
+        },
+    )  # fmt: skip
+
+
+def _commit(args: list[Any]) -> Decoded:
+    """[mbar, cta_group, cta_mask]. TVM emits the form without a mask for a constant mask of at most one bit."""
+    if len(args) != 3:
+        raise UnsupportedInstruction("tcgen05.commit with a predicate is not simulated")
+    mask = args[2]
+    if isinstance(mask, ir.Const) and int(mask.value).bit_count() <= 1:
+        mask = None
+    return Decoded(
+        "tcgen05.commit", {"mbar": args[0], "cta_group": number_of(args[1]), "cta_mask": mask}
+    )
+
+
+def _tmem_transfer(mnemonic: str) -> Decoder:
+    """[taddr, row, column, shape, num, pack, *registers]; the addresses of the registers are taken."""
+    return lambda args: _tmem_registers(mnemonic, args)
+
+
+def _tmem_registers(mnemonic: str, args: list[Any]) -> Decoded:
+    registers = [ir.Address(r.buffer, r.index) for r in args[6:]]
+    return Decoded(
+        mnemonic,
+        {
+            "taddr": args[0], "row": args[1], "column": args[2], "shape": text_of(args[3]), "num": number_of(args[4]),
+            "pack": bool(number_of(args[5])), "registers": registers,
+        },
+    )  # fmt: skip
+
+
+def _pointer_offset(args: list[Any]) -> Decoded:
+    pointer = args[0]
+    if not isinstance(pointer, ir.Address):
+        raise UnsupportedInstruction(
+            "tvm_builtin_pointer_offset of a pointer without element type is not simulated"
+        )
+    return Decoded(
+        "add.pointer",
+        {"pointer": pointer, "offset": args[1], "element_bytes": dtype_bytes(pointer.buffer)},
+    )
+
+
+def _mbarrier_arrive(args: list[Any]) -> Decoded:
+    """[mbar, (count), (remote), (pred), sem, scope, space, has_count, has_remote, has_pred]."""
+    has_count, has_remote, has_pred = (number_of(a) for a in args[-3:])
+    arrival = _arrival(args[0], args[1 + has_count : -3], has_remote, has_pred)
+    return Decoded("mbarrier.arrive", arrival | {"count": args[1] if has_count else 1})
+
+
+def _mbarrier_arrive_expect_tx(args: list[Any]) -> Decoded:
+    """[mbar, bytes, (remote), (pred), sem, scope, space, has_remote, has_pred]."""
+    arrival = _arrival(args[0], args[2:-2], number_of(args[-2]), number_of(args[-1]))
+    return Decoded("mbarrier.arrive.expect_tx", arrival | {"tx_count": args[1]})
+
+
+def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Operands:
+    """The operands of an arrival from [(remote), (pred), sem, scope, space]."""
+    return {
+        "mbar": mbar,
+        "cta": rest[0] if has_remote else None,
+        "pred": rest[has_remote] if has_pred else 1,
+        "sem": text_of(rest[-3]) or "release",
+        "scope": text_of(rest[-2]) or "cta",
+    }
+
+
+def _try_wait(scope: str) -> Decoder:
+    return lambda args: Decoded(
+        "mbarrier.try_wait.parity", {"mbar": args[0], "parity": args[1], "scope": scope}
+    )
+
+
+def _bulk_tensor_load(args: list[Any]) -> Decoded:
+    """[rank, dst, mbar, map, cta_mask, cta_group, policy, has_policy, mode, mbar_is_address, multicast, *coordinates].
+
+    `mbar_is_address`: the barrier is given by its 32-bit shared address, which may lie in another CTA.
+    """
+    if text_of(args[8]) != "tile":
+        raise UnsupportedInstruction("cp.async.bulk.tensor with gather4 is not simulated")
+    named: Operands = {
+        "dst": args[1],
+        "mbar": args[2],
+        "tensor_map": args[3],
+        "coordinates": list(args[11:]),
+        "cta_mask": args[4] if number_of(args[10]) else None,
+        "cta_group": number_of(args[5]),
+    }
+    return Decoded("cp.async.bulk.tensor.g2s", named)
+
+
+def _mapa(args: list[Any]) -> Decoded:
+    """[address, rank, space, type, dtype]: of a generic address, or of a 32-bit shared one."""
+    return Decoded("mapa", {"addr": args[0], "cta": args[1]})
+
+
+def _special_register(args: list[Any]) -> Decoded:
+    """[bits, name]."""
+    return Decoded("mov.special_register", {"name": text_of(args[1])})
+
+
+def _bulk_tensor_store(args: list[Any]) -> Decoded:
+    """[rank, src, map, policy, has_policy, *coordinates]."""
+    return Decoded(
+        "cp.async.bulk.tensor.s2g",
+        {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])},
+    )
+
+
+def _bulk_wait(args: list[Any]) -> Decoded:
+    return Decoded(
+        "cp.async.bulk.wait_group",
+        {"newest": number_of(args[0]), "reads_only": bool(number_of(args[1]))},
+    )
+
+
+def _fence_proxy_async(args: list[Any]) -> Decoded:
+    return Decoded("fence.proxy.async", {"space": text_of(args[0])})
+
+
+def _constant(mnemonic: str, **operands: Any) -> Decoder:
+    return lambda args: Decoded(mnemonic, dict(operands))
+
+
+DECODE_0_26: dict[str, Decoder] = {
+    "tirx.cuda.__shfl_sync": operands("shfl.sync.idx", "mask", "value", "source", "width"),
+    "tirx.cuda.thread_rank": operands("thread_rank"),
+    "tirx.cuda.cta_sync": _constant("bar.sync", barrier=0, count=None),
+    "tirx.cuda.warp_sync": _constant("bar.warp.sync"),
+    "tirx.cuda.warpgroup_sync": lambda args: Decoded(
+        "bar.sync", {"barrier": args[0], "count": 128}
+    ),
+    "tirx.ptx.bar_sync": operands("bar.sync", "barrier", "count"),
+    "tirx.ptx.barrier_sync": operands("barrier.sync", "barrier", "count"),
+    "tirx.ptx.bar_arrive": operands("bar.arrive", "barrier", "count"),
+    "tirx.cuda.cluster_sync": _constant("barrier.cluster.sync"),
+    "tirx.ptx.barrier_cluster_arrive": lambda args: Decoded(
+        "barrier.cluster.arrive", {"sem": text_of(args[0]), "aligned": bool(number_of(args[1]))}
+    ),
+    "tirx.ptx.barrier_cluster_wait": lambda args: Decoded(
+        "barrier.cluster.wait", {"aligned": bool(number_of(args[1]))}
+    ),
+    "tirx.ptx.mapa": _mapa,
+    "tirx.cuda.cvta_generic_to_shared": operands("cvta.to.shared", "addr"),
+    "tirx.ptx.fetch_register": _special_register,
+    "tirx.cuda.thread_fence": _constant("fence", sem="sc", scope="gpu"),
+    "tirx.ptx.fence": lambda args: Decoded(
+        "fence", {"sem": text_of(args[0]), "scope": text_of(args[1])}
+    ),
+    "tirx.ptx.mbarrier_arrive": _mbarrier_arrive,
+    "tirx.ptx.mbarrier_arrive_expect_tx": _mbarrier_arrive_expect_tx,
+    "tirx.ptx.cp_async_bulk_tensor_g2s_cluster": _bulk_tensor_load,
+    "tirx.ptx.cp_async_bulk_tensor_shared_to_global": _bulk_tensor_store,
+    "tirx.ptx.cp_async_bulk_commit_group": operands("cp.async.bulk.commit_group"),
+    "tirx.ptx.cp_async_bulk_wait_group": _bulk_wait,
+    "tirx.ptx.prefetch_tensormap": lambda args: Decoded(
+        "prefetch.tensormap", {"tensor_map": args[0]}
+    ),
+    "tirx.ptx.elect_sync": operands("elect.sync"),
+    "tirx.ptx.fence_mbarrier_init": operands("fence.mbarrier_init"),
+    "tirx.ptx.fence_proxy_async": _fence_proxy_async,
+    "tirx.ptx.ld": _ld,
+    "tirx.ptx.st": _st,
+    "tirx.ptx.mbarrier_init": operands("mbarrier.init", "mbar", "count"),
+    "tirx.ptx.mbarrier_try_wait": _try_wait("cta"),
+    "tirx.ptx.mbarrier_try_wait_acquire_cluster": _try_wait("cluster"),
+    "tirx.ptx.tcgen05_alloc": with_cta_group("tcgen05.alloc", "dst", "n_columns"),
+    "tirx.ptx.tcgen05_dealloc": with_cta_group("tcgen05.dealloc", "taddr", "n_columns"),
+    "tirx.ptx.tcgen05_relinquish_alloc_permit": with_cta_group("tcgen05.relinquish_alloc_permit"),
+    "tirx.ptx.tcgen05_encode_matrix_descriptor": operands(
+        "encode.matrix_descriptor", "dst", "addr", "leading", "stride", "swizzle"
+    ),
+    "tirx.ptx.tcgen05_mma": _mma,
+    "tirx.ptx.tcgen05_commit": _commit,
+    "tirx.ptx.tcgen05_ld": _tmem_transfer("tcgen05.ld"),
+    "tirx.ptx.tcgen05_st": _tmem_transfer("tcgen05.st"),
+    "tirx.ptx.tcgen05_wait_ld": operands("tcgen05.wait::ld"),
+    "tirx.ptx.tcgen05_wait_st": operands("tcgen05.wait::st"),
+    "tirx.ptx.tcgen05_fence_before_thread_sync": operands("tcgen05.fence::before_thread_sync"),
+    "tirx.ptx.tcgen05_fence_after_thread_sync": operands("tcgen05.fence::after_thread_sync"),
+    **WARPGROUP,
+}
+"""TVM 0.26 intrinsic -> decoder of its argument list."""
+
+
+def _convert_pair(source: str, target: str) -> Decoder:
+    return lambda args: Decoded(
+        "cvt.x2", {"dst": args[0], "src": args[1], "source": source, "target": target}
+    )
+
+
+HELPERS_0_26: dict[str, Decoder] = {
+    "tvm_builtin_pointer_offset": _pointer_offset,
+    "tvm_builtin_smem_desc_add_16B_offset": operands("add.matrix_descriptor", "desc", "offset"),
+    "ptx_mbarrier_expect_tx": operands("mbarrier.expect_tx", "mbar", "tx_count"),  # ours: TVM has none
+    **{
+        f"tvm_builtin_cast_{a}x2_{b}x2": _convert_pair(a, b)
+        for a, b in (
+            ("float32", "float16"), ("float16", "float32"), ("float32", "bfloat16"), ("bfloat16", "float32"),
+        )
+    },
+}  # fmt: skip
+"""CUDA helper that TVM 0.26 emits as source text -> decoder of its argument list."""

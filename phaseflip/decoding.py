@@ -1,0 +1,50 @@
+"""Decoding of TVM's intrinsics to PTX mnemonics with named operands. A call that is in no table is an error that names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import device_ir as ir
+from .decode_0_26 import DECODE_0_26, HELPERS_0_26
+from .decoder import Decoder, text_of
+from .errors import UnsupportedInstruction
+from .instructions import REGISTRY, Decoded
+
+
+def decode(call: ir.Call) -> Decoded:
+    """The PTX meaning of a TVM call; UnsupportedInstruction names the intrinsic and its line when there is none."""
+    decoder = DECODE_0_26.get(call.name)
+    if call.name == "tirx.cuda.func_call":
+        name = text_of(call.args[0])
+        decoder = HELPERS_0_26.get(name)
+        if decoder is None:
+            raise UnsupportedInstruction(
+                f"{call.site}: the simulator does not know the CUDA helper {name}; "
+                "use an intrinsic of CONTRIBUTING.md's list or add its meaning"
+            )
+        return _decoded(decoder, call, call.args[1:-1])  # the last one is the source text
+    if decoder is None:
+        raise UnsupportedInstruction(
+            f"{call.site}: the simulator does not know the instruction {call.name.removeprefix('tirx.')}; "
+            "CONTRIBUTING.md says how to add it"
+        )
+    decoded = _decoded(decoder, call, call.args)
+    if decoded.mnemonic not in REGISTRY:
+        raise UnsupportedInstruction(
+            f"{call.site}: the simulator does not know the instruction {decoded.mnemonic} ({call.name}); "
+            "CONTRIBUTING.md says how to add it"
+        )
+    return decoded
+
+
+def _decoded(decoder: Decoder, call: ir.Call, args: list[Any]) -> Decoded:
+    """The decoder's result; its refusal, and arguments that it was not written for, name the line."""
+    try:
+        return decoder(args)
+    except UnsupportedInstruction as error:
+        raise UnsupportedInstruction(f"{call.site}: {error}") from None
+    except (KeyError, IndexError, ValueError) as error:
+        name = call.name.removeprefix("tirx.")
+        raise UnsupportedInstruction(
+            f"{call.site}: the simulator does not know this form of {name} ({len(args)} arguments)"
+        ) from error

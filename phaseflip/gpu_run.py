@@ -1,0 +1,152 @@
+"""One run of a kernel on the GPU, in a process of its own: a hang or a bad address costs that process, not this one."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from phaseflip.errors import BadInput
+from phaseflip.finding import Finding, Place
+from phaseflip.isolation import RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
+from phaseflip.prebuilt import Prebuilt, find_prebuilt
+
+if TYPE_CHECKING:
+    from phaseflip.kernel import Kernel
+
+SCHEDULE = "hardware"
+"""What stands for the schedule of a run on a GPU: nobody chooses it."""
+
+LAUNCH_LIMIT_S = 60.0
+"""Wall time for one run, the start of CUDA included."""
+
+
+@dataclass
+class GpuRun:
+    """Result of one launch, as `simulator.Run` describes one of the simulator's; the counters come from ptxas."""
+
+    outputs: dict[str, np.ndarray]
+    findings: list[Finding]
+    counters: dict[str, int]
+    seconds: dict[str, float]
+    schedule: str = SCHEDULE
+    stopped: bool = False
+    trace: list[Any] = field(default_factory=list)
+
+
+class Gpu:
+    """A worker process with the GPU. Use as a context manager, or `close` it; it starts with the first run.
+
+    `directory` holds kernels compiled ahead of time; without one they are compiled here, into a temporary folder.
+    """
+
+    def __init__(
+        self, arch: str, directory: str | Path | None = None, limit_s: float = LAUNCH_LIMIT_S
+    ) -> None:
+        self.arch, self.directory = arch, directory
+        self._pool = WorkerPool("phaseflip.gpu_run:launch_in_worker", limit_s=limit_s)
+        self._made: tempfile.TemporaryDirectory | None = None
+
+    def __enter__(self) -> Gpu:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker."""
+        self._pool.close()
+        if self._made is not None:
+            self._made.cleanup()
+            self._made = None
+
+    def compiled(self, kernel: Kernel, shape: tuple[int, int, int]) -> Prebuilt:
+        """The compiled kernel: from the folder, or made now. BadInput if it is in neither form to be had."""
+        if self.directory is not None:
+            return find_prebuilt(self.directory, kernel.name, shape, self.arch)
+        if self._made is None:
+            self._made = tempfile.TemporaryDirectory(prefix="phaseflip-")
+        try:
+            return find_prebuilt(self._made.name, kernel.name, shape, self.arch)
+        except BadInput:
+            from phaseflip.build import build
+
+            return build(kernel, *shape, self._made.name, self.arch)
+
+    def run(
+        self, kernel: Kernel, shape: tuple[int, int, int], arrays: Sequence[np.ndarray]
+    ) -> GpuRun:
+        """Launch on copies of the arrays (A, B, D). What stops the launch is a finding; BadInput for anything else."""
+        built = self.compiled(kernel, shape)
+        files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
+        ended = self._pool.call((*files, built.source_sha256, list(arrays)))
+        counters = {
+            f"ptxas_{name}": count
+            for used in built.resources.values()
+            for name, count in used.items()
+        }
+        if ended.how == RETURNED:
+            outputs, seconds = ended.value
+            return GpuRun(
+                dict(zip(built.operands, outputs, strict=True)), [], counters, {"launch": seconds}
+            )
+        finding = _failure(ended)
+        unchanged = {name: np.array(a) for name, a in zip(built.operands, arrays, strict=True)}
+        self._pool.close()  # a CUDA error sticks to its process
+        return GpuRun(unchanged, [finding], counters, {"launch": ended.seconds}, stopped=True)
+
+
+_CURRENT: ContextVar[Gpu | None] = ContextVar("phaseflip_gpu", default=None)
+
+
+def current_gpu() -> Gpu | None:
+    """Where `verify` runs kernels unless it is told: a GPU inside `running_on`, else (None) the simulator."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def running_on(gpu: Gpu | None) -> Iterator[None]:
+    """Make a GPU, or the simulator, the place where `verify` runs kernels."""
+    token = _CURRENT.set(gpu)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def _failure(ended: Ended) -> Finding:
+    """What a launch that did not return is reported as; BadInput where it was no fault of the kernel."""
+    if ended.how == TIMED_OUT:
+        return Finding(
+            "deadlock",
+            f"it did not end ({ended.value}) and was killed",
+            place=Place(),
+            what="the launch on the GPU",
+            fix="run it in the simulator (--device sim), which names who waits for what",
+        )
+    kind, message = ended.value if ended.how == RAISED else ("", ended.value)
+    if kind == "BadInput":
+        raise BadInput(message)
+    return Finding(
+        "launch-failure",
+        f"{message}" if ended.how == RAISED else f"its process died ({message})",
+        place=Place(),
+        what="the launch on the GPU",
+        fix="run it in the simulator (--device sim), which names the access",
+    )
+
+
+def launch_in_worker(
+    call: tuple[str, str, str, list[np.ndarray]],
+) -> tuple[list[np.ndarray], float]:
+    """In the worker: (library, cubin, digest of the source, arrays) -> (arrays afterwards, seconds)."""
+    from phaseflip import cuda_runtime
+
+    library, cubin, digest, arrays = call
+    return cuda_runtime.call(cuda_runtime.load(library, cubin, digest), arrays)

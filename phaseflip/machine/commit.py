@@ -1,0 +1,114 @@
+"""Completion and ordering of tcgen05 operations and of the async proxy: tcgen05.commit, tcgen05.fence, fence.proxy.async.
+
+Source: PTX ISA 9.1, tcgen05.commit, tcgen05.fence, fence.proxy.async.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..instructions import instruction
+from ..ordering import all_done
+from ..vector_clock import Clock, holds, join
+from .mbarrier import Mbarrier, barrier_at, check_init_fence
+from .tensor_core import thread_name
+
+if TYPE_CHECKING:
+    from ..finding import Place
+    from ..ordering import Ticket
+    from .cta import CTA
+    from .warp import Group
+
+
+class Commit:
+    """tcgen05.commit in flight: lands after all MMAs that its thread issued before, and arrives on the barriers."""
+
+    __slots__ = ("cta", "place", "thread", "barriers", "tracked", "ticket", "consumed", "done")
+
+    def __init__(
+        self, cta: CTA, place: Place, thread: int, barriers: list[Mbarrier], tracked: list[Ticket], ticket: Ticket | None
+    ) -> None:  # fmt: skip
+        self.cta, self.place, self.thread = cta, place, thread
+        self.barriers, self.tracked, self.ticket = barriers, tracked, ticket
+        self.consumed = [int(b.consumed[thread + cta.first_component]) for b in barriers]
+        self.done = False
+
+    @property
+    def issuer(self) -> str:
+        """The thread, in words."""
+        return thread_name(self.cta, self.thread)
+
+    def land(self) -> None:
+        """One arrival on each barrier, which releases the tracked operations: they are done, and what came before them."""
+        detector, ticket, clock = self.cta.detector, self.ticket, None
+        known: list[Clock] = []
+        if detector is not None and ticket is not None:
+            tracked = all_done(self.tracked, detector.size) if self.tracked else detector.zero
+            clock = ticket.arrived(tracked, detector.size).with_past(ticket.clock)
+            known = [tracked, ticket.clock]
+            for barrier in self.barriers:
+                detector.operation_reaches(barrier.cta, ticket)
+
+        def knows(other: Clock) -> bool:
+            return not known or holds(join(known), other)
+
+        who = f"tcgen05.commit of {self.issuer}"
+        threads = (self.thread + self.cta.first_component,)
+        for barrier, consumed in zip(self.barriers, self.consumed, strict=True):
+            barrier.arrive(self.place, who, 1, clock, knows, threads, consumed)
+        self.done = True
+
+
+@instruction("tcgen05.commit", uniform=("mbar", "cta_mask"))
+def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: int | None) -> None:
+    """tcgen05.commit.cta_group.mbarrier::arrive::one.shared::cluster{.multicast::cluster}.b64 [mbar]{, ctaMask}.
+
+    One arrival when the thread's earlier MMAs are done; with a mask, at the same offset in each CTA whose bit is set.
+    """
+    g.cta.cluster.use_cta_group(place, cta_group)
+    targets = [mbar] if cta_mask is None else g.cta.cluster.multicast(mbar, cta_mask)
+    barriers = [barrier_at(g, place, target) for target in targets]
+    core, detector = g.cta.tensor_core, g.cta.detector
+    core.close_batch()
+    tickets: list[Ticket | None] = [None] * g.n
+    if detector is not None:
+        for thread in g.lanes.tolist():
+            for barrier in barriers:
+                check_init_fence(g, place, thread, barrier)
+        tickets = [
+            detector.issue(
+                g, t, ("commit", g.cta.rank, t, mbar, cta_mask), place, g.agents(t), pipelined=True
+            )
+            for t in g.lanes.tolist()
+        ]  # commits to different barriers may arrive in any order
+    clocks = [ticket.clock for ticket in tickets if ticket is not None]
+    for barrier in barriers:
+        barrier.announce(g.n, join(clocks) if clocks else None)
+    for thread, ticket in zip(g.lanes.tolist(), tickets, strict=True):
+        tracked = list(core.tracked.get(thread, {}).values())
+        operation = Commit(g.cta, place, thread, barriers, tracked, ticket)
+        g.cta.cluster.issue(("tcgen05", g.cta.rank, thread), operation)
+
+
+@instruction("tcgen05.fence::before_thread_sync")
+def tcgen05_fence_before_thread_sync(g: Group, place: Place) -> None:
+    """tcgen05.fence::before_thread_sync: orders earlier tcgen05 operations before later synchronisation; no value changes."""
+    if g.cta.detector is not None:
+        g.cta.detector.fence_before(g)
+
+
+@instruction("tcgen05.fence::after_thread_sync")
+def tcgen05_fence_after_thread_sync(g: Group, place: Place) -> None:
+    """tcgen05.fence::after_thread_sync: orders later tcgen05 operations after earlier synchronisation; no value changes."""
+    if g.cta.detector is not None:
+        g.cta.detector.fence_after(g)
+
+
+@instruction("fence.proxy.async")
+def fence_proxy_async(g: Group, place: Place, space: str) -> None:
+    """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes.
+
+    `space` global orders none of the accesses to shared memory, which are all that the async proxy makes so far.
+    """
+    if g.cta.detector is not None and space != "global":
+        g.cta.detector.fence_proxy_async(g)

@@ -1,0 +1,137 @@
+"""Kernels compiled elsewhere: a folder with, for each kernel, shape and architecture, a library, its code and a manifest.
+
+    hgemm_sm90-256x256x512-sm_90a.json    what it is, and how it was made
+    hgemm_sm90-256x256x512-sm_90a.so      TVM's host part, with the CUDA source
+    hgemm_sm90-256x256x512-sm_90a.cubin   that source, compiled
+
+Reading one needs no compiler and does not import TVM.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from phaseflip.errors import BadInput
+from phaseflip.kernel import Kernel, Operands, Tolerance
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Prebuilt:
+    """One kernel of a folder; `shape` is (M, N, K), `source_sha256` that of the CUDA text in the library."""
+
+    kernel: str
+    shape: tuple[int, int, int]
+    arch: str
+    needs: tuple[int, int]
+    operands: tuple[str, str, str]
+    dtype: str
+    rtol: float
+    atol: float
+    source_sha256: str
+    versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    resources: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
+    directory: Path = Path()
+
+    @property
+    def stem(self) -> str:
+        """Name of its files, without suffix."""
+        name = re.sub(r"[^A-Za-z0-9_.]+", "_", self.kernel).strip("_")
+        return f"{name}-{'x'.join(map(str, self.shape))}-{self.arch}"
+
+    def file(self, suffix: str) -> Path:
+        """Path of its .so, .cubin or .json."""
+        return self.directory / (self.stem + suffix)
+
+    def write_manifest(self) -> None:
+        """Write the .json, last of its files: what has one is complete."""
+        found = {k: v for k, v in asdict(self).items() if k != "directory"}
+        text = json.dumps({"format": FORMAT} | found, indent=1)
+        self.file(".json").write_text(text + "\n")
+
+    def as_kernel(self) -> Kernel:
+        """A kernel that can be run on a GPU but not built; its reference is the plain product."""
+        return _PrebuiltKernel(
+            name=self.kernel,
+            factory=functools.partial(_no_factory, self.kernel),
+            shape_rule=None,
+            tolerance=Tolerance(self.rtol, self.atol),
+            summary="compiled ahead of time",
+            needs=self.needs,
+            dtype=self.dtype,
+            built=self,
+        )
+
+
+def _no_factory(name: str, M: int, N: int, K: int) -> NoReturn:
+    raise BadInput(f"{name} was compiled ahead of time and has no source here")
+
+
+@dataclass(frozen=True)
+class _PrebuiltKernel(Kernel):
+    built: Prebuilt | None = None
+
+    def operands(self, M: Any, N: Any, K: Any) -> Operands:
+        assert self.built is not None
+        return Operands(self.built.operands, self.built.dtype)
+
+
+def read_directory(directory: str | Path) -> list[Prebuilt]:
+    """Every kernel of a folder, by name of file. BadInput if it is no such folder or one of them cannot be read."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise BadInput(
+            f"there is no folder {directory}; python -m phaseflip build ... -o makes one"
+        )
+    return [_read(file) for file in sorted(folder.glob("*.json"))]
+
+
+def _read(file: Path) -> Prebuilt:
+    try:
+        values = json.loads(file.read_text())
+        version = values.pop("format")
+        if version != FORMAT:
+            raise BadInput(
+                f"{file} has format {version}, and this release reads {FORMAT}; build the kernel again"
+            )
+        for key in ("shape", "needs", "operands"):
+            values[key] = tuple(values[key])
+        return Prebuilt(**values, directory=file.parent)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{file} is not the manifest of a compiled kernel ({error})") from error
+
+
+def find_prebuilt(
+    directory: str | Path, kernel: str, shape: tuple[int, int, int], arch: str = ""
+) -> Prebuilt:
+    """The kernel of that name, shape and (unless empty) architecture. BadInput says what there is instead."""
+    built = read_directory(directory)
+    same_name = [b for b in built if b.kernel == kernel]
+    same_shape = [b for b in same_name if b.shape == shape]
+    matching = [b for b in same_shape if arch in ("", b.arch)]
+    wanted = "x".join(map(str, shape))
+    if matching:
+        for suffix in (".so", ".cubin"):
+            if not matching[0].file(suffix).exists():
+                raise BadInput(f"{matching[0].file(suffix)} is missing; build the kernel again")
+        return matching[0]
+    if same_shape:
+        there = " and ".join(b.arch for b in same_shape)
+        raise BadInput(
+            f"{kernel} {wanted} in {directory} was built for {there}, and the GPU here runs {arch};"
+            f" build it with --arch {arch}"
+        )
+    there = ", ".join(sorted({"x".join(map(str, b.shape)) for b in same_name}))
+    if same_name:
+        raise BadInput(f"{directory} holds {kernel} for MxNxK = {there}, not {wanted}")
+    names = ", ".join(sorted({b.kernel for b in built})) or "no kernel"
+    raise BadInput(f"{directory} holds {names}, not {kernel}")

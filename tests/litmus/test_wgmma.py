@@ -1,0 +1,139 @@
+"""wgmma: what its fence, commit and wait order, and the proxies of its shared-memory operands."""
+
+import numpy as np
+import tvm
+from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
+from tvm.script import tirx as T
+
+from .harness import SCHEDULES, gives, requires, run
+
+M, N, K = 64, 8, 16
+LAYOUT = mma_shared_layout(tvm.DataType("float16"), SwizzleMode.SWIZZLE_32B_ATOM, (M, K))
+SHAPE = {"M": M, "N": N, "K": K, "in_dtype": "float16", "out_dtype": "float32"}
+PLAIN = {"transA": False, "transB": False, "scaleA": 1.0, "scaleB": 1.0}
+
+
+def product(
+    writer_fence=True,
+    load_sync=True,
+    fence=True,
+    commit=True,
+    wait=True,
+    overwrite=False,
+    overwrite_sync=True,
+    second=False,
+    touch=False,
+    touch_fence=True,
+    newest=0,
+    whole=True,
+):
+    """D = A A^T, with A row m = m % 4; `second`: twice as much, by a second group."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((128, N // 2), "float32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        wg_id = T.warpgroup_id([1])
+        warp = T.warp_id_in_wg([4])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        pool.commit()
+        desc = T.alloc_local((1,), "uint64")
+        acc = T.alloc_local((N // 2,), "float32")
+        tid = T.meta_var(warp * 32 + lane)
+        for k in T.serial(K // 2):
+            s[tid // 2, tid % 2 * 8 + k] = T.cast(tid // 2 % 4, "float16")  # store
+        if writer_fence:
+            T.ptx.fence.proxy_async("shared::cta")
+        if load_sync:
+            T.cuda.cta_sync()
+        T.ptx.wgmma.encode_matrix_descriptor(T.address_of(desc[0]), s.ptr_to([0, 0]), 1, 16, 1)
+        if fence:
+            T.ptx.wgmma.fence()
+        if whole:
+            T.ptx.wgmma.mma_async.ss(  # wgmma
+                desc[0], desc[0], *[acc[r] for r in range(N // 2)], **SHAPE, **PLAIN, scaleD=False
+            )
+        else:
+            if warp < 3:
+                T.ptx.wgmma.mma_async.ss(
+                    desc[0], desc[0], *[acc[r] for r in range(N // 2)], **SHAPE, **PLAIN, scaleD=False
+                )  # fmt: skip
+        if commit:
+            T.ptx.wgmma.commit_group()
+        if touch:
+            T.ptx.wgmma.wait_group(0)
+            acc[0] = acc[0] + 1.0
+            if touch_fence:
+                T.ptx.wgmma.fence()
+        if second:
+            T.ptx.wgmma.mma_async.ss(  # again
+                desc[0], desc[0], *[acc[r] for r in range(N // 2)], **SHAPE, **PLAIN, scaleD=True
+            )
+            T.ptx.wgmma.commit_group()
+        if wait:
+            T.ptx.wgmma.wait_group(newest)
+        if overwrite:
+            if overwrite_sync:
+                T.cuda.cta_sync()
+            s[M - 1 - tid // 2, tid % 2 * 8] = T.float16(0)  # overwrite
+        for r in T.serial(N // 2):
+            D[tid, r] = acc[r]  # read
+
+    return kernel
+
+
+test_wgmma_of_generic_stores_requires_proxy_fence = requires(
+    product, "writer_fence", "missing-proxy-fence shared raw @wgmma <store"
+)
+test_wgmma_of_stores_by_others_requires_barrier = requires(
+    product, "load_sync", "race shared raw @wgmma <store"
+)
+test_first_wgmma_requires_fence = requires(product, "fence", "missing-wgmma-fence register @wgmma")
+test_wgmma_on_registers_written_since_requires_fence = requires(
+    product, "touch_fence", "missing-wgmma-fence register @again", second=True, touch=True
+)
+test_accumulator_read_requires_wait_group = requires(
+    product, "wait", "uninitialised-read register @read <wgmma"
+)
+test_wait_group_needs_a_commit = requires(
+    product, "commit", "uninitialised-read register @read <wgmma"
+)
+test_overwrite_of_operands_requires_wait_group = requires(
+    product,
+    "wait",
+    "race shared war @overwrite <wgmma",
+    "uninitialised-read register @read <wgmma",
+    overwrite=True,
+)
+test_overwrite_of_operands_of_another_warp_needs_no_barrier = gives(
+    product, overwrite=True, overwrite_sync=False
+)
+"""The wait is for a group of the whole warpgroup; and no proxy fence: completion implies it."""
+
+test_accumulating_twice_needs_no_fence_between = gives(product, second=True)
+test_the_newest_group_may_be_pending_where_it_is_read = gives(
+    product,
+    "uninitialised-read register @read <again",
+    second=True,
+    newest=1,
+)
+
+
+def test_the_products_under_every_schedule():
+    """Register r of lane l: row l / 4 + 8 (r / 2) of its warp, column 2 (l % 4) + r % 2."""
+    lanes, r = np.arange(128)[:, None], np.arange(N // 2)[None, :]
+    rows = lanes // 32 * 16 + lanes % 32 // 4 + 8 * (r // 2)
+    columns = 2 * (lanes % 4) + r % 2
+    expected = K * (rows % 4) * (columns % 4)
+    for schedule in SCHEDULES:
+        once = run(product, schedule).outputs["D"]
+        twice = run(product, schedule, second=True).outputs["D"]
+        assert (once == expected).all() and (twice == 2 * expected).all()
+
+
+def test_a_product_of_three_warps_is_no_product_of_the_warpgroup():
+    found = run(product, whole=False)
+    assert {f.code for f in found.findings} == {"divergent-collective"}
+    assert "different products" in found.findings[0].why

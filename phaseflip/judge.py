@@ -177,7 +177,20 @@ class Judge(Ordering):
             self.unwritten.pop(number, None)
             events += self.superseded.pop(number, ())
 
+    def _issued_twice(self, a: Event, b: Event) -> bool:
+        """Whether two threads issue one MMA: the same instruction, iteration, accumulator and shape."""
+        return (
+            a.place == b.place
+            and a.place.mnemonic == "tcgen05.mma"
+            and a.owner is b.owner
+            and a.issuer != b.issuer
+            and a.position[0] == b.position[0]
+            and self.pipelines[a.agents][0] == self.pipelines[b.agents][0]
+        )
+
     def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
         self._explain([old.number, event.number])
+        if not code and self._issued_twice(old, event):
+            code = "duplicate-issue"
         finding = race_report(old, event, where, code, rule, self.stale_waits)
         self.launch.findings.add(finding, rule)

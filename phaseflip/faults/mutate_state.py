@@ -139,11 +139,12 @@ def double_state_update(code: Code) -> Iterator[Edit]:
     ),
 )
 def reorder_state_update(code: Code) -> Iterator[Edit]:
-    for s in updates(code):
+    found = updates(code)
+    for s in found:
         before, after = code.previous(s), code.next(s)
         if before is not None:
             yield code.move_before(s, before)
-        if after is not None:
+        if after is not None and after not in found:  # else it is the mutant of the other one
             yield code.move_after(s, after)
 
 

@@ -181,6 +181,13 @@ def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[st
 
 
 def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str, str]:
+    if code == "scope-too-narrow":
+        why = "what orders the accesses leads through another CTA, and an arrive, wait or fence on the way has scope .cta"
+        return (
+            why,
+            "T.ptx.mbarrier.arrive(..., sem='release', scope='cluster', remote=...) and "
+            "T.ptx.mbarrier.try_wait_acquire_cluster",
+        )
     if code == "missing-tcgen05-fence":
         if first.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
             why = "a barrier orders the accesses, but tcgen05.fence::before_thread_sync and after_thread_sync "

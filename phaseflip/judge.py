@@ -70,7 +70,7 @@ class Judge(Ordering):
             return "tmem-unallocated", ""
         if old.place.mnemonic == "mbarrier.init" and event.writes:
             return "barrier-reinitialised", ""
-        return self._missing_scope(old, event, actor) or missing_fence(
+        return self._missing_scope(old, mask, actor, where) or missing_fence(
             old, mask, event, actor, where, self._same_cta(old, event)
         )
 
@@ -84,13 +84,22 @@ class Judge(Ordering):
             old.owner is self and old.issuer // self.cta_threads == event.issuer // self.cta_threads
         )
 
-    def _missing_scope(self, old: Event, event: Event, actor: Actor) -> tuple[str, str] | None:
-        """Ordered between CTAs, but by a release or an acquire whose scope is one CTA."""
-        if self.threads == self.cta_threads or old.owner is not self or self._same_cta(old, event):
+    def _missing_scope(
+        self, old: Event, mask: Any, actor: Actor, where: Region
+    ) -> tuple[str, str] | None:
+        """Ordered through another CTA, but by a release or an acquire whose scope is one CTA."""
+        if self.threads == self.cta_threads or old.owner is not self:
             return None
-        if actor.clock.covers(SCOPED, old.agents, old.epochs):
+        clock, agents, epochs = actor.clock, old.agents, old.epochs
+        if clock.covers(SCOPED, agents, epochs):
             return None
-        return "scope-too-narrow", ""
+        if not isinstance(agents, np.ndarray):
+            return ("scope-too-narrow", "") if clock.covers(SEEN, agents, epochs) else None
+        if old.units is not None and mask is not None:
+            agents = np.unique(old.agents_of(where.indices[mask] * where.unit_bytes)[1])
+            epochs = old.epoch_of(agents)
+        narrow = (clock.rows[SEEN, agents] >= epochs) & (clock.rows[SCOPED, agents] < epochs)
+        return ("scope-too-narrow", "") if narrow.any() else None
 
     def _ordered(self, old: Event, actor: Actor) -> bool:
         return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .peer_access import PeerAccesses
-from .vector_clock import ASYNC, SEEN, TCGEN05, Clock, Part, join, meet
+from .vector_clock import ASYNC, PAST, SEEN, TCGEN05, Clock, Part, join, meet
 
 
 @dataclass(eq=False)
@@ -374,13 +374,14 @@ class Ordering:
         return True
 
     def knows_clock(self, g: Any, clock: Clock) -> bool:
-        """Whether every thread of the group knows all that a clock holds."""
+        """Whether every thread of the group knows that what released a clock has happened."""
+        theirs = clock.rows[PAST]
         for part in g.knowledge:
-            seen = part.clock.seen
-            size = min(seen.size, clock.seen.size)
-            late = np.flatnonzero(clock.seen[:size] > seen[:size])
+            mine = part.clock.rows[PAST]
+            size = min(mine.size, theirs.size)
+            late = np.flatnonzero(theirs[:size] > mine[:size])
             own = part.lanes + g.cta.first_component
-            if clock.seen[size:].any() or len(late) > 1:
+            if theirs[size:].any() or len(late) > 1:
                 return False
             if len(late) == 1 and not (len(own) == 1 and own[0] == late[0]):
                 return False

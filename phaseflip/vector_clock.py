@@ -84,9 +84,10 @@ class Clock:
 
 
 def holds(clock: Clock, other: Clock) -> bool:
-    """Whether a clock has seen all that the other has."""
-    size = min(clock.seen.size, other.seen.size)
-    return bool((clock.seen[:size] >= other.seen[:size]).all()) and not other.seen[size:].any()
+    """Whether all that is past for another clock is past for this one: what released the other one has happened."""
+    mine, theirs = clock.rows[PAST], other.rows[PAST]
+    size = min(mine.size, theirs.size)
+    return bool((mine[:size] >= theirs[:size]).all()) and not theirs[size:].any()
 
 
 def _padded(rows: np.ndarray, size: int) -> np.ndarray:

@@ -9,6 +9,7 @@ Source: PTX ISA 9.1, cp.async.bulk.tensor, cp.async.bulk.commit_group, cp.async.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from .tensor_map import TensorMap
 if TYPE_CHECKING:
     from ..finding import Place
     from ..ordering import Ticket
+    from ..vector_clock import Clock
     from .cta import CTA
     from .warp import Group
 
@@ -104,21 +106,23 @@ class _Box:
         ]
 
 
+@dataclass(eq=False)
+class _Copy:
+    """What a load brings to one CTA: a box, the barrier that counts it, the phase meant. Its completion is its own."""
+
+    box: _Box
+    barrier: Mbarrier
+    phase: int
+    ticket: Ticket | None
+
+
 class Load:
-    """One bulk tensor load in flight: a box for each CTA that it goes to, with the barrier that counts it and the phase."""
+    """One bulk tensor load in flight: a copy for each CTA that it goes to."""
 
-    __slots__ = ("cta", "place", "thread", "copies", "ticket", "done")
+    __slots__ = ("cta", "place", "thread", "copies", "done")
 
-    def __init__(
-        self, cta: CTA, place: Place, thread: int, copies: list[tuple[_Box, Mbarrier, int]], ticket: Ticket | None
-    ) -> None:  # fmt: skip
-        self.cta, self.place, self.thread, self.copies, self.ticket = (
-            cta,
-            place,
-            thread,
-            copies,
-            ticket,
-        )
+    def __init__(self, cta: CTA, place: Place, thread: int, copies: list[_Copy]) -> None:
+        self.cta, self.place, self.thread, self.copies = cta, place, thread, copies
         self.done = False
 
     @property
@@ -128,29 +132,29 @@ class Load:
 
     def land(self) -> None:
         """Copy the boxes, and tell the barriers."""
-        detector, ticket, clock = self.cta.detector, self.ticket, None
-        if detector is not None and ticket is not None:
-            first = self.copies[0][0]
-            detector.operation_access(
-                ticket, first.memory, first.touched(), writes=False, fenced=True
-            )
-            for box, barrier, phase in self.copies:
-                if phase < barrier.phase:  # which was told to expect too few bytes
-                    end = barrier.event_at_end.get(phase, 0)
-                    detector.late_write(ticket, box.shared, box.units, end)
-                else:
-                    detector.operation_access(
-                        ticket, box.shared, box.units, writes=True, fenced=True
-                    )
-                detector.operation_reaches(box.cta, ticket)
-                detector.operation_reaches(barrier.cta, ticket)
-            clock = ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
-        for box, barrier, phase in self.copies:
+        for copy in self.copies:
+            box, barrier, clock = copy.box, copy.barrier, self._tell(copy)
             box.load()
             self.cta.bytes["global_to_shared"] += box.map.box_bytes
-            barrier.loads_in_flight[phase] -= 1
-            barrier.complete_tx(self.place, box.map.box_bytes, phase, clock)
+            barrier.loads_in_flight[copy.phase] -= 1
+            remote = barrier.cta is not self.cta
+            barrier.complete_tx(self.place, box.map.box_bytes, copy.phase, clock, remote)
         self.done = True
+
+    def _tell(self, copy: _Copy) -> Clock | None:
+        """Tell the race detector what is read and written; what the completion releases."""
+        detector, ticket, box, barrier = self.cta.detector, copy.ticket, copy.box, copy.barrier
+        if detector is None or ticket is None:
+            return None
+        detector.operation_access(ticket, box.memory, box.touched(), writes=False, fenced=True)
+        if copy.phase < barrier.phase:  # which was told to expect too few bytes
+            end = barrier.event_at_end.get(copy.phase, 0)
+            detector.late_write(ticket, box.shared, box.units, end)
+        else:
+            detector.operation_access(ticket, box.shared, box.units, writes=True, fenced=True)
+        detector.operation_reaches(box.cta, ticket)
+        detector.operation_reaches(barrier.cta, ticket)
+        return ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
 
 
 class Store:
@@ -180,6 +184,7 @@ class Store:
         """Copy the box."""
         detector = self.cta.detector
         if detector is not None and self.read is not None and self.write is not None:
+            detector.operation_reaches(self.cta, self.read)
             detector.operation_access(
                 self.read, self.box.shared, self.box.units, writes=False, fenced=True
             )
@@ -226,14 +231,14 @@ def cp_async_bulk_tensor_g2s(
             check_init_fence(g, place, thread, barrier)
             offset = (target | SHARED_BASE) - cta.shared_base
             box = _Box(g, tensor_map_at(g, map_address), cta, offset, tuple(corner))
-            copies.append((box, barrier, intended_phase(g, barrier)))
-        for _, barrier, phase in copies:
-            barrier.loads_in_flight[phase] += 1
-        ticket = None
-        if detector is not None:
-            queue = ("tma", g.cta.rank, barrier_address, mask)
-            ticket = detector.issue(g, thread, queue, place, g.agents(thread))
-        load = Load(g.cta, place, thread, copies, ticket)
+            ticket = None
+            if detector is not None:
+                queue = ("tma", g.cta.rank, barrier_address, mask, cta.rank)
+                ticket = detector.issue(g, thread, queue, place, g.agents(thread))
+            copies.append(_Copy(box, barrier, intended_phase(g, barrier), ticket))
+        for copy in copies:
+            copy.barrier.loads_in_flight[copy.phase] += 1
+        load = Load(g.cta, place, thread, copies)
         cluster.issue(("tma", g.cta.rank, thread, id(load)), load)
 
 

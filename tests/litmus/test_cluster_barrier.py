@@ -16,7 +16,7 @@ def rounds(once=True, arrive=True):
         rank = T.cta_id_in_cluster([2])
         warp = T.warp_id([1])
         lane = T.lane_id([32])
-        for _i in T.serial(3):
+        for _round in T.serial(3):
             if arrive:
                 T.ptx.barrier.cluster.arrive(sem="release")
             if not once:

@@ -169,9 +169,7 @@ class Ordering:
 
     def _with_own(self, clock: Clock, own: Any) -> Clock:
         """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
-        return clock.with_entries(
-            self.size, (SEEN, own, self.epochs[own]), (ASYNC, own, self.fenced[own])
-        )
+        return clock.owned_by(self.size, own, self.epochs[own], self.fenced[own])
 
     def snapshot(self, g: Any, lane: int) -> Clock:
         """What one thread of the group knows now."""

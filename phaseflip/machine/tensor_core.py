@@ -8,6 +8,7 @@ Source: PTX ISA 9.1, tcgen05.mma; "CTA Pair", "Data Path Layout Organization".
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -246,14 +247,7 @@ def tcgen05_mma(
             )
         )
     for thread, d, a, b, i, accumulate in lanes:
-        try:
-            fields = InstructionDescriptor.decode(i, kind)
-            fields.check_shape(cta_group)
-            SharedMatrixDescriptor.decode(a), SharedMatrixDescriptor.decode(b)
-            check_accumulator_address(*split_address(d), fields.m, fields.n, cta_group)
-        except BadInput as error:
-            raise KernelFault("out-of-bounds", str(error)) from None
-        columns = accumulator_columns(fields.m, fields.n, cta_group)
+        fields, columns = _checked(d, a, b, i, kind, cta_group)
         for cta in ctas:
             cta.tmem.check(g, place, split_address(d)[1], columns)
         same = (thread >> 5, d, a, b, i, accumulate)
@@ -262,6 +256,21 @@ def tcgen05_mma(
             judged=same in issued,
         )  # fmt: skip
         issued.discard(same)
+
+
+@functools.lru_cache(maxsize=4096)
+def _checked(
+    d: int, a: int, b: int, idesc: int, kind: str, cta_group: int
+) -> tuple[InstructionDescriptor, int]:
+    """The decoded instruction descriptor and the columns of D, all operands found legal; else a KernelFault."""
+    try:
+        fields = InstructionDescriptor.decode(idesc, kind)
+        fields.check_shape(cta_group)
+        SharedMatrixDescriptor.decode(a), SharedMatrixDescriptor.decode(b)
+        check_accumulator_address(*split_address(d), fields.m, fields.n, cta_group)
+    except BadInput as error:
+        raise KernelFault("out-of-bounds", str(error)) from None
+    return fields, accumulator_columns(fields.m, fields.n, cta_group)
 
 
 @instruction("encode.matrix_descriptor")

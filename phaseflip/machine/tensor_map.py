@@ -8,6 +8,7 @@ Source: CUDA driver API 13.0, cuTensorMapEncodeTiled; PTX ISA 9.1, "Tensor" and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,18 +41,18 @@ class TensorMap:
     swizzle: str
     nan_fill: bool
 
-    @property
+    @cached_property
     def element_bytes(self) -> int:
         """Bytes of one element."""
         return numpy_dtype(self.dtype).itemsize
 
-    @property
+    @cached_property
     def box_shape(self) -> tuple[int, ...]:
         """Elements that one box holds, outermost dimension first."""
         steps = zip(self.box, self.element_strides, strict=True)
         return tuple(-(-extent // step) for extent, step in steps)[::-1]
 
-    @property
+    @cached_property
     def box_bytes(self) -> int:
         """Bytes that one copy moves; all of them count, also those outside the tensor."""
         return int(np.prod(self.box_shape)) * self.element_bytes

@@ -34,6 +34,8 @@ class Judge(Ordering):
     def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
         super().__init__(threads, cta_threads)
         self.launch = launch
+        self.silent = True
+        """Nothing has been reported of the access that is being judged."""
         self.step_start = 0
         """Number of the first event of the instruction that is being told of."""
         self.unwritten: dict[int, Finding] = {}
@@ -171,6 +173,7 @@ class Judge(Ordering):
 
     def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
         """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
+        self.silent = False
         self.unwritten[event.number] = race_report(None, event, where.at(before == 0), "", "", {})
 
     def finish(self) -> None:
@@ -187,6 +190,7 @@ class Judge(Ordering):
             events += self.superseded.pop(number, ())
 
     def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
+        self.silent = False
         self._explain([old.number, event.number])
         finding = race_report(old, event, where, code, rule, self.stale_waits)
         self.launch.findings.add(finding, rule)

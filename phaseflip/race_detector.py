@@ -86,7 +86,7 @@ class RaceDetector(Judge):
     ) -> bool:
         """Whether what all threads of a group know is enough to find nothing wrong: then they need not be told apart."""
         shadow: Shadow = memory.shadow
-        if shadow.deferred is not None or shadow.hidden_reads:
+        if shadow.deferred is not None:
             return False
         written, read, indices, unit_bytes = shadow.locate(offset, nbytes)
         before = written[indices]
@@ -96,6 +96,10 @@ class RaceDetector(Judge):
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
         event = Event(0, writes, "generic", place, None, self, own, None, ((), 0), int(own[0]))
         where = Region(memory, indices, unit_bytes, None)
+        if shadow.hidden_reads:
+            extent = where.extent()
+            if any(hidden.meets(extent) for hidden in shadow.hidden_reads):
+                return False
         old = [self.launch.events[n] for n in numbers(before) + numbers(read[indices])]
         return all(o is None or self._in_order(o, None, event, actor, where) for o in old)
 
@@ -165,11 +169,13 @@ class RaceDetector(Judge):
         if not event.writes and self._repeats(reads[indices], event):
             return
         self._number(event)
+        self.silent = True
         where = Region(memory, indices, unit_bytes, agents)
         before = writes[indices]
         if not event.writes and not shadow.initialised and not before.all():
             self._uninitialised(event, where, before)
         self._judge(before, event, actor, where)
+        event.clean = self.silent
         if event.writes:
             self._judge(reads[indices], event, actor, where)
             if shadow.hidden_reads:
@@ -213,7 +219,11 @@ class RaceDetector(Judge):
             self.superseded[event.number] = earlier
 
     def _repeats(self, before: np.ndarray, event: Event) -> bool:
-        """Whether the same threads have read all of this in the same epoch: then nothing new can be said."""
+        """Whether the same threads have read all of this before, and nothing new can be said.
+
+        In the same epoch nothing has changed. Later they know more than then: what was in order still is, and the old read
+        becomes the new one.
+        """
         first = int(before[0])
         old = self.launch.events[first]
         if (
@@ -223,8 +233,12 @@ class RaceDetector(Judge):
             or not (before == first).all()
         ):
             return False
-        same_agents = old.owner is self and np.array_equal(old.agents, event.agents)
-        return same_agents and np.array_equal(old.epochs, event.epochs)
+        if old.owner is not self or not np.array_equal(old.agents, event.agents):
+            return False
+        if old.clean:
+            old.epochs, old.position, old.place = event.epochs, event.position, event.place
+            return True
+        return np.array_equal(old.epochs, event.epochs)
 
     def _replay(self, shadow: Shadow) -> None:
         """The first write of a memory: enter the reads that were put off."""
@@ -289,9 +303,9 @@ class RaceDetector(Judge):
         return bool(own[late].all())  # the same threads: ordered by their programs
 
     def _judge_hidden(self, shadow: Shadow, event: Event, actor: Actor, where: Region) -> None:
-        low, high = where.extent()
+        extent = where.extent()
         for hidden in shadow.hidden_reads:
-            if hidden.low <= high and low <= hidden.high:
+            if hidden.meets(extent):
                 there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
                 both = np.isin(where.indices, there)
                 if both.any():
@@ -300,10 +314,10 @@ class RaceDetector(Judge):
     @staticmethod
     def _drop_hidden(shadow: Shadow, where: Region) -> None:
         """Forget hidden reads where they have been judged against a write."""
-        low, high = where.extent()
+        extent = where.extent()
         kept = []
         for hidden in shadow.hidden_reads:
-            if hidden.high < low or high < hidden.low:
+            if not hidden.meets(extent):
                 kept.append(hidden)
                 continue
             there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)

@@ -41,6 +41,8 @@ class Event:
     unit_bytes: int = UNIT
     order: np.ndarray | None = field(default=None, repr=False)
     shared: bool = False
+    clean: bool = False
+    """Whether nothing was found wrong when it was judged."""
 
     def agents_of(self, first_bytes: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
         """(rows, components): the components that touched the unit at each of these byte offsets.
@@ -75,6 +77,10 @@ class HiddenRead:
         self.event, self.indices, self.unit_bytes = event, indices, unit_bytes
         self.low = int(indices.min()) * unit_bytes
         self.high = (int(indices.max()) + 1) * unit_bytes - 1
+
+    def meets(self, extent: tuple[int, int]) -> bool:
+        """Whether it may touch bytes from the first to the last of an extent."""
+        return self.low <= extent[1] and extent[0] <= self.high
 
 
 class Shadow:

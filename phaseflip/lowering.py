@@ -50,15 +50,20 @@ class LoweredKernel:
         return translate(self.device)
 
     def cuda_source(self) -> str:
-        """The CUDA C++ text that TVM generates for the device function.
+        """The CUDA C++ text that TVM generates for the device function."""
+        return cuda_source(self.function, self.arch)
 
-        Lowers again, without the line marks: they move the places where TVM names common subexpressions.
-        """
-        parts = []
-        for target, module in _run_passes(tir.unmark_lines(self.function), self.arch)[1].items():
-            build = tvm.get_global_func("target.build." + target.kind.name)
-            parts.append(str(build(module, target).inspect_source()))
-        return "\n".join(parts)
+
+def cuda_source(func: Any, arch: str = DEFAULT_ARCH) -> str:
+    """The CUDA C++ text that TVM generates for a PrimFunc.
+
+    Lowers it for that, without the line marks: they move the places where TVM names common subexpressions.
+    """
+    parts = []
+    for target, module in _run_passes(tir.unmark_lines(func), arch)[1].items():
+        build = tvm.get_global_func("target.build." + target.kind.name)
+        parts.append(str(build(module, target).inspect_source()))
+    return "\n".join(parts)
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:

@@ -51,16 +51,24 @@ class LoweredKernel:
         return translate(self.device)
 
     def cuda_source(self) -> str:
-        """The CUDA C++ text that TVM generates for the device function.
-
-        Lowers again, without the line marks: they move the places where TVM names common subexpressions.
-        """
-        module = _runtime_module({"main": tir.unmark_lines(self.function)}, self.arch)
-        return "\n".join(str(m.inspect_source()) for m in module.imports)
+        """The CUDA C++ text that TVM generates for the device function."""
+        return cuda_source(self.function, self.arch)
 
     def export(self, file: Path) -> str:
         """As `export_library` of this function alone, under the name "main"."""
         return export_library({"main": self.function}, self.arch, file)
+
+
+def cuda_source(func: Any, arch: str = DEFAULT_ARCH) -> str:
+    """The CUDA C++ text that TVM generates for a PrimFunc.
+
+    Lowers it for that, without the line marks: they move the places where TVM names common subexpressions.
+    """
+    parts = []
+    for target, module in _run_passes({"main": tir.unmark_lines(func)}, arch)[1].items():
+        build = tvm.get_global_func("target.build." + target.kind.name)
+        parts.append(str(build(module, target).inspect_source()))
+    return "\n".join(parts)
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:

@@ -9,6 +9,7 @@ change of the simulator or of the oracles does to their power. To write it anew:
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from pathlib import Path
@@ -16,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from phaseflip.faults import Fault, catalogue, find_fault, is_title, matching, shapes_for
+from phaseflip.faults import catalogue, find_fault, is_title, matching, shapes_for
 from phaseflip.finding import errors
 from phaseflip.kernel import find_kernel, list_kernels
-from phaseflip.mutant import make_mutant, oracles_alone
+from phaseflip.mutant import Mutant, make_mutant, oracles_alone
 from phaseflip.verify import Verdict, verify
 
 BASELINE = Path(__file__).parent / "baselines" / "fault_detection.json"
@@ -47,14 +48,17 @@ def name(case: Case) -> str:
     return f"{kernel} {fault}@{site} {'x'.join(map(str, shape))}"
 
 
-def run(case: Case) -> tuple[Fault, Any, Verdict]:
+@functools.cache
+def mutant_of(case: Case) -> Mutant:
+    """The mutant, the same one for all tests of it, so that it is lowered once."""
+    return make_mutant(*case)
+
+
+def run(case: Case, schedule: str = "in-order") -> Verdict:
     """The mutant on integer inputs, to which every oracle applies."""
-    kernel, fault, site, shape = case
-    mutant = make_mutant(kernel, fault, site, shape)
-    return (
-        mutant.fault,
-        mutant,
-        verify(mutant.kernel, *shape, seed=1, inputs="integers", gate="all"),
+    shape = case[3]
+    return verify(
+        mutant_of(case).kernel, *shape, seed=1, inputs="integers", gate="all", schedule=schedule
     )
 
 
@@ -76,8 +80,9 @@ PARAMETERS = [
 @pytest.mark.parametrize("case", PARAMETERS)
 def test_fault_is_reported_as_the_catalogue_says(case: Case, record_property: Any) -> None:
     started = time.process_time()
-    fault, mutant, verdict = run(case)
+    verdict = run(case)
     seconds = time.process_time() - started
+    mutant, fault = mutant_of(case), mutant_of(case).fault
     failed = [r.name for r in verdict.oracles if r.passed is False]
     found = errors(verdict.findings)
     titles = matching(fault, found, failed)
@@ -111,14 +116,10 @@ def smallest(case: Case) -> bool:
     ],
 )
 def test_fault_is_reported_under_every_schedule(case: Case) -> None:
-    kernel, fault, site, shape = case
-    mutant = make_mutant(kernel, fault, site, shape)
     for schedule in ("eager", "lazy", "random:1"):  # in-order: above
-        verdict = verify(
-            mutant.kernel, *shape, seed=1, inputs="integers", gate="all", schedule=schedule
-        )
+        verdict = run(case, schedule)
         failed = [r.name for r in verdict.oracles if r.passed is False]
-        assert matching(mutant.fault, errors(verdict.findings), failed), verdict.message
+        assert matching(mutant_of(case).fault, errors(verdict.findings), failed), verdict.message
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def baseline() -> dict[str, Any]:
 
 def write_baseline() -> None:
     """Run every case and record it."""
-    lines = [f"{json.dumps(name(c))}: {json.dumps(recorded(run(c)[2]))}" for c in sorted(CASES)]
+    lines = [f"{json.dumps(name(c))}: {json.dumps(recorded(run(c)))}" for c in sorted(CASES)]
     BASELINE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from . import operators
 from .control_flow import EXIT, immediate_post_dominators, live_in
 from .instructions import REGISTRY
-from .machine import memory, tensor_core, warp
+from .machine import memory, registers, tensor_core, warp
 from .machine.divergence import branch, split
 from .machine.unrolled import UNROLLED
 
@@ -89,7 +89,7 @@ def namespace(constants: dict[Any, str]) -> dict[str, Any]:
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "branch": branch, "split": split, "same": warp.same, "load": memory.load,
         "store": memory.store, "load_local": memory.load_local,
-        "local_index": memory.local_index, "store_local": memory.store_local, "initialised": memory.initialised,
+        "local_index": memory.local_index, "store_local": memory.store_local, "initialised": registers.initialised,
         "add_low_half": tensor_core.add_low_half,
     }  # fmt: skip
     for name in (

@@ -24,7 +24,8 @@ class Program:
 
     `blocks[i](group)` runs block i; `live_in[i]` are the register slots that it or a later block reads first,
     `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every
-    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory;
+    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory,
+    `local_names` of the local arrays in a thread's frame;
     `arrivals` and `inits` (position in `instructions`, name of the barrier) of all that arrive on or initialise an
     mbarrier.
     """
@@ -44,6 +45,7 @@ class Program:
     shared_names: list[tuple[int, str]] = field(default_factory=list)
     arrivals: list[tuple[int, str]] = field(default_factory=list)
     inits: list[tuple[int, str]] = field(default_factory=list)
+    local_names: list[tuple[int, str]] = field(default_factory=list)
 
     def shared_view(self, offset: int) -> tuple[str, int]:
         """(name, first byte) of the buffer at a byte offset of the CTA's shared window, as far as addresses tell."""
@@ -56,6 +58,11 @@ class Program:
     def shared_name(self, offset: int) -> str:
         """The buffer at a byte offset of the CTA's shared window."""
         return self.shared_view(offset)[0]
+
+    def local_name(self, offset: int) -> str:
+        """The local array at a byte offset of the frame."""
+        at = bisect.bisect_right(self.local_names, (offset, chr(0x10FFFF))) - 1
+        return self.local_names[at][1]
 
     def init_of(self, barrier: str) -> Place | None:
         """The first mbarrier.init of a barrier, or of the array that holds it ("full" for "full[1]")."""

@@ -11,6 +11,7 @@ from phaseflip.vector_clock import Clock
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_named_barriers as named
+from tests.litmus import test_registers as registers
 from tests.litmus import test_shared_memory as shared
 from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
@@ -36,6 +37,9 @@ test_a_wait_far_behind_its_barrier_passed_unnoticed_when_the_others_ran_ahead = 
 )
 test_a_wait_for_a_phase_known_from_another_barrier_was_lapped_only_when_it_came_early = gives(
     mbarrier.skips, "lapped-wait @wait", awaited=False
+)
+test_a_register_that_one_warp_had_not_stored_was_reported_only_when_warps_ran_apart = gives(
+    registers.scalar, "uninitialised-read register @read", every_warp=False
 )
 test_arrivals_for_the_next_round_were_dropped_and_the_kernel_deadlocked = gives(
     mbarrier.phases,
@@ -102,6 +106,10 @@ test_the_end_of_a_phase_was_taken_as_known_from_a_later_commit_to_another_barrie
 )
 test_a_wait_on_a_fresh_barrier_could_be_lapped_unnoticed = gives(
     mbarrier.fresh, "lapped-wait @wait", awaited=False
+)
+
+test_an_element_of_a_local_array_that_nothing_had_stored_was_read_unnoticed = gives(
+    registers.array, "uninitialised-read register @read", all_elements=False
 )
 
 # -- false alarms and crashes -------------------------------------------------------------------------------------------

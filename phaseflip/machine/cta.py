@@ -15,6 +15,7 @@ from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .registers import WrittenRegisters
 from .tensor_core import TensorCore
 from .tensor_memory import TensorMemory
 
@@ -81,6 +82,7 @@ class CTA:
         self.frame_bytes = program.frame_bytes
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
+        self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
         self.tmem = TensorMemory(threads)
         self.barriers = NamedBarriers(self)
         self.bulk_groups: dict[int, BulkGroups] = {}

@@ -268,6 +268,7 @@ def _convert_pair(source: str, target: str) -> Decoder:
 HELPERS_0_26: dict[str, Decoder] = {
     "tvm_builtin_pointer_offset": _pointer_offset,
     "tvm_builtin_smem_desc_add_16B_offset": operands("add.matrix_descriptor", "desc", "offset"),
+    "ptx_mbarrier_expect_tx": operands("mbarrier.expect_tx", "mbar", "tx_count"),  # ours: TVM has none
     **{
         f"tvm_builtin_cast_{a}x2_{b}x2": _convert_pair(a, b)
         for a, b in (

@@ -104,6 +104,15 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     )
 
 
+def generated(func: Any, arch: str = DEFAULT_ARCH) -> tuple[str, str]:
+    """The text that TVM generates for a PrimFunc: of its host part (C or LLVM), and CUDA C++ of its device function.
+
+    It is lowered without the line marks: they move the places where TVM names common subexpressions.
+    """
+    module = _runtime_module({"main": tir.unmark_lines(func)}, arch)
+    return str(module.inspect_source()), "\n".join(str(m.inspect_source()) for m in module.imports)
+
+
 def lower_once(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     """As `lower`; the same PrimFunc again gives the same LoweredKernel."""
     return _lowered(func, arch) if isinstance(func, tvm.tirx.PrimFunc) else lower(func)

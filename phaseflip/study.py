@@ -83,10 +83,14 @@ def make_plan(
 
     kernels: names or path:factory; none means all. faults: "catalogue", "mutations" and names; the control is always
     added. shapes: those that a kernel's rule allows are used; none means up to three per fault. BadInput for unknown
-    names, for a kernel that takes none of the shapes, and where nothing is left to do.
+    names, for a kernel that takes none of the shapes, and where nothing is left to do. A persistent kernel has one CTA
+    unless its name says otherwise.
     """
+    from .faults import as_studied
+
     order = schedules(n_schedules)
-    chosen_kernels = _distinct([find_kernel(k) for k in kernels] or list_kernels())
+    chosen_kernels = [find_kernel(k) for k in kernels] or list_kernels()
+    chosen_kernels = _distinct([as_studied(k) for k in chosen_kernels])
     legal = {kernel.name: _legal_shapes(kernel, shapes) for kernel in chosen_kernels}
     groups: list[tuple[Item, ...]] = []
     with_site: set[str] = set()

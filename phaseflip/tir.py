@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import tvm
@@ -123,6 +124,7 @@ class _Reader:
         self.marked = False
         self.extents: dict[str, int] = {}
         self.axes: dict[str, ir.Var] = {}
+        self.unnamed = itertools.count(1)
 
     def function(self, func: Any) -> ir.Function:
         params = [self.var(p) for p in func.params]
@@ -165,7 +167,7 @@ class _Reader:
                 if elements is not None and isinstance(extent, tirx.IntImm)
                 else None
             )
-        name, scope = str(b.name) or "(unnamed)", str(b.scope())
+        name, scope = str(b.name) or f"(unnamed {next(self.unnamed)})", str(b.scope())
         new = ir.Buffer(name, str(b.dtype), elements, scope)
         if data is not None:
             base = self.expr(data)

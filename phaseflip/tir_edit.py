@@ -150,10 +150,13 @@ class Code:
         """The `if`, loop or attribute that `s` stands in."""
         return self._at.get(s.path[:-1])
 
+    def around(self, s: Statement) -> list[Statement]:
+        """The statements that `s` stands in, innermost first."""
+        return [self._at[s.path[:n]] for n in range(len(s.path) - 1, 0, -1)]
+
     def enclosing(self, s: Statement, name: str) -> list[Statement]:
         """The statements of that name around `s`, innermost first."""
-        around = [self._at[s.path[:n]] for n in range(len(s.path) - 1, 0, -1)]
-        return [p for p in around if p.name == name]
+        return [p for p in self.around(s) if p.name == name]
 
     def inside(self, s: Statement) -> list[Statement]:
         """Everything in `s`, itself included."""
@@ -203,9 +206,9 @@ class Code:
         """`s` and `t` exchanged."""
         return Edit(s, {s.path: (self.raw(t),), t.path: (self.raw(s),)})
 
-    def move_before(self, s: Statement, t: Statement) -> Edit:
-        """`s` taken out and put before `t`, which may enclose it."""
-        return self._move(s, t, lambda moved, old: (moved, old))
+    def move_before(self, s: Statement, t: Statement, instead: Any = None) -> Edit:
+        """`s` taken out and put before `t`, which may enclose it; or another node put there in its place."""
+        return self._move(s, t, lambda moved, old: (moved if instead is None else instead, old))
 
     def move_after(self, s: Statement, t: Statement) -> Edit:
         """`s` taken out and put after `t`, which may enclose it."""
@@ -220,6 +223,13 @@ class Code:
     def unwrap(self, s: Statement) -> Edit:
         """The body of an `if` without its condition."""
         return Edit(s, {s.path: [self.raw(t) for t in self.body(s)]})
+
+    def guard(self, found: Sequence[Statement], condition: Any) -> Edit:
+        """Neighbouring statements inside `if condition:`, on the line of the first."""
+        first, *rest = found
+        body = _sequence([self.raw(s) for s in found], None)
+        branch = tirx.IfThenElse(condition, body, None, first.node.span)
+        return Edit(first, {**{s.path: () for s in rest}, first.path: [branch]})
 
     def raw(self, s: Statement) -> Any:
         """The node as it stands, with its line mark if it has one."""

@@ -36,6 +36,33 @@ def occurs(variable: Any, node: Any) -> bool:
     return bool(found)
 
 
+def upper_bound(condition: Any, register: Any) -> int | None:
+    """The constant that the value of a register is less than, somewhere in the condition."""
+    found = []
+
+    def visit(n: Any) -> None:
+        if isinstance(n, tirx.LT) and occurs(register, n.a) and integer(n.b) is not None:
+            found.append(integer(n.b))
+
+    post_order_visit(condition, visit)
+    return found[0] if found else None
+
+
+def with_upper_bound(condition: Any, bound: int) -> Any:
+    """register < constant, with another constant."""
+    return tirx.LT(condition.a, number(condition.b, bound))
+
+
+def guarded(node: Any, condition: Any) -> Any:
+    """`if condition:` around a node, on its line."""
+    return tirx.IfThenElse(condition, node, None, node.span)
+
+
+def value_of(register: Any) -> Any:
+    """What a register holds."""
+    return tirx.BufferLoad(register, [int32(0)])
+
+
 def calls(node: Any, name: str) -> bool:
     """Whether an expression calls the intrinsic of that name ("ptx.elect_sync")."""
     found = []
@@ -68,14 +95,21 @@ def with_operand(s: Statement, i: int, value: Any) -> Any:
     return s.node.replace(args=args)
 
 
+def with_barrier(s: Statement, address: Any) -> Any:
+    """The node of a TMA load that arrives on another mbarrier."""
+    return s.node.replace(config={**s.node.config, "mbar": address})
+
+
 def with_scope(s: Statement, scope: str) -> Any:
     """The node of a tile primitive run by the threads of another scope ("warp", "warpgroup", "cta")."""
     return s.node.replace(scope=tirx.exec_scope.ExecScope(scope))
 
 
 def with_condition(s: Statement, condition: Any) -> Any:
-    """The node of an `if` under another condition."""
+    """The node of an `if` or a `while` under another condition."""
     node = s.node
+    if isinstance(node, tirx.While):
+        return tirx.While(condition, node.body, node.span)
     return tirx.IfThenElse(condition, node.then_case, node.else_case, node.span)
 
 
@@ -95,11 +129,6 @@ def with_range(s: Statement, start: Any, extent: Any) -> Any:
 def with_name(s: Statement, name: str, args: Iterable[Any] = ()) -> Any:
     """A call of another intrinsic in the place of a call."""
     return tirx.Evaluate(Call(f"tirx.{name}", list(args), ret_ty=s.node.value.ty), s.node.span)
-
-
-def guarded(s: Statement, condition: Any, node: Any = None) -> Any:
-    """`if condition:` around the statement (or around another node), on its line."""
-    return tirx.IfThenElse(condition, s.node if node is None else node, None, s.node.span)
 
 
 def exchanged(node: Any, variables: Mapping[Any, Any]) -> Any:
@@ -126,6 +155,11 @@ def equal(variable: Any, value: int) -> Any:
     return tirx.EQ(variable, tirx.IntImm(variable.ty.dtype, value))
 
 
+def both(a: Any, b: Any) -> Any:
+    """a and b"""
+    return tirx.And(a, b)
+
+
 def truth(value: bool) -> Any:
     """A constant condition."""
     return tirx.IntImm("bool", int(value))
@@ -145,24 +179,30 @@ def number(like: Any, value: int) -> Any:
 
 
 def moved_element(address: Any, step: int) -> Any:
-    """address_of(buffer[i]) -> address_of(buffer[i + step]); None for another expression."""
+    """address_of(buffer[i]) -> address_of(buffer[i + step]); None for another expression.
+
+    An index that is no constant stays in the array: it goes round.
+    """
     if not (isinstance(address, Call) and address.op.name == "tirx.address_of"):
         return None
     load = address.args[0]
-    index = integer(load.indices[-1])
-    if index is None or index + step < 0:
+    *rows, last = load.indices
+    index = integer(last)
+    if index is None:
+        extent = load.buffer.shape[-1]
+        moved = tirx.floormod(last + number(last, step), number(last, int(extent)))
+    elif index + step < 0:
         return None
-    indices = [*list(load.indices)[:-1], number(load.indices[-1], index + step)]
-    return rebuilt_call(address, [tirx.BufferLoad(load.buffer, indices)])
+    else:
+        moved = number(last, index + step)
+    return rebuilt_call(address, [tirx.BufferLoad(load.buffer, [*rows, moved])])
 
 
-def region_at(region: Any, axis: int, start: Any) -> Any:
-    """A buffer region that begins elsewhere along one axis."""
-    ranges = [
-        Range.from_min_extent(start, r.extent) if i == axis else r
-        for i, r in enumerate(region.region)
-    ]
-    return tirx.BufferRegion(region.buffer, ranges)
+def at_element(address: Any, i: int) -> Any:
+    """address_of(buffer[...]) -> address_of(buffer[i])"""
+    load = address.args[0]
+    element = tirx.BufferLoad(load.buffer, [number(load.indices[0], i)])
+    return rebuilt_call(address, [element])
 
 
 def region_of(region: Any, buffer: Any) -> Any:
@@ -170,13 +210,34 @@ def region_of(region: Any, buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, list(region.region))
 
 
+def with_last_extent(region: Any, extent: int) -> Any:
+    """The region with another number of columns."""
+    *rows, columns = region.region
+    return tirx.BufferRegion(
+        region.buffer, [*rows, Range.from_min_extent(columns.min, number(columns.extent, extent))]
+    )
+
+
+def region_bytes(region: Any) -> int:
+    """Size of a region of constant extents."""
+    count = element_bytes(region.buffer)
+    for r in region.region:
+        count *= int(r.extent)
+    return count
+
+
 def redeclared(
-    declaration: Any, *, elem_offset: int | None = None, layout: Any = None, name: str = ""
+    declaration: Any,
+    *,
+    shape: Sequence[int] | None = None,
+    elem_offset: int | None = None,
+    layout: Any = None,
+    name: str = "",
 ) -> Any:
-    """A DeclBuffer of the same memory under a new buffer variable, at another offset (elements) or layout."""
+    """A DeclBuffer of the same memory under a new buffer variable, with another shape, offset (elements) or layout."""
     old = declaration.buffer
     new = tirx.decl_buffer(
-        old.shape,
+        old.shape if shape is None else shape,
         old.dtype,
         name or str(old.name),
         elem_offset=old.elem_offset if elem_offset is None else elem_offset,
@@ -232,6 +293,14 @@ def swizzled_layout(buffer: Any, swizzle_bytes: int) -> Any:
     mode = SwizzleMode[f"SWIZZLE_{swizzle_bytes}B_ATOM"]
     shape = [int(extent) for extent in buffer.shape]
     return mma_shared_layout(DataType(str(buffer.dtype)), mode, shape)
+
+
+def plain_layout(shape: Sequence[int], stage_elements: int) -> Any:
+    """Rows of a tile one after the other, not swizzled; with a leading stage, stages begin every `stage_elements`."""
+    from tvm.tirx.layout import S, TileLayout
+
+    strides = (stage_elements, shape[-1], 1)[-len(shape) :]
+    return TileLayout(S[tuple(shape) : strides])
 
 
 def flipped(parity: Any) -> Any:

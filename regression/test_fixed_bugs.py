@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
+from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
 from phaseflip.vector_clock import Clock
+from phaseflip.verify import verify
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_named_barriers as named
@@ -123,6 +125,15 @@ test_lanes_that_waited_for_different_barriers_left_their_warps_behind = gives(
 test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
     tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
 )
+
+
+def test_a_deadlock_named_whoever_arrives_on_some_barrier_without_a_name():
+    """The producer waits for an empty stage: nobody but the commit of the stage's MMA can supply that."""
+    mutant = make_mutant("hgemm_v7", "both-phases-zero", 0, (128, 128, 64))
+    [deadlock] = verify(mutant.kernel, 128, 128, 64).run.findings
+    source = Path(deadlock.file).read_text().splitlines()
+    suppliers = [source[s["line"] - 1].strip() for s in deadlock.data[0]["suppliers"]]
+    assert suppliers == ["empty.arrive(ring.stage)"]
 
 
 def test_statements_of_an_inlined_function_had_the_line_of_the_statement_before():

@@ -13,6 +13,7 @@ from phaseflip.faults import (
     Fault,
     Site,
     as_expected,
+    as_studied,
     catalogue,
     fault,
     find_fault,
@@ -25,7 +26,7 @@ from phaseflip.faults import (
 from phaseflip.faults.fault import FAULTS
 from phaseflip.finding import RULES, Finding
 from phaseflip.kernel import find_kernel, list_kernels
-from phaseflip.lowering import cuda_source
+from phaseflip.lowering import generated
 from phaseflip.verify import verify
 
 CATALOGUE = catalogue()
@@ -39,6 +40,20 @@ alloc-odd-columns sync-in-warp-branch wrong-swizzle operand-overlap
 """.split()
 
 
+ROWS = [
+    ("expect-too-few", "v4-v6"), ("expect-too-many", "v4-v6"), ("expect-without-arrive", "v4-v6"),
+    ("load-by-every-warp", "v4-v6"), ("refill-before-wait", "v5-v6"), ("ring-parity-on-single-slot", "v5-v6"),
+    ("flip-on-wrong-stage", "v5-v6"), ("odd-rounds-parity-reset", "v6"), ("shared-stage-barrier", "v5-v6"),
+    ("store-without-fence", "v4-v6"), ("store-without-sync", "v4-v6"), ("store-not-drained", "v6"),
+    ("store-drained-by-one", "v6"), ("lapped-waiter", "v4-v6"), ("box-too-wide", "v4-v6"),
+    ("scheduler-drops-band", "v6"),
+    ("both-phases-zero", "v7"), ("consumer-not-advanced", "v7"), ("producer-advanced-twice", "v7"),
+    ("arrive-by-one-thread", "v7"), ("arrive-before-wait-ld", "v7"), ("release-not-awaited", "v7"),
+    ("init-in-role-branch", "v7"), ("init-per-warpgroup", "v7"), ("cta-sync-in-role", "v7"),
+    ("next-tile-skipped", "v7"), ("k-count-differs", "v7"), ("dealloc-per-warpgroup", "v7"),
+]  # fmt: skip
+
+
 def names(faults: list[Fault]) -> list[str]:
     return [f.name for f in faults]
 
@@ -50,6 +65,13 @@ def gemm() -> Any:
 
 def test_the_catalogue_has_every_row_of_the_seed_kernels() -> None:
     assert set(SECTION_OF_SEED_KERNELS) <= set(names(CATALOGUE))
+
+
+@pytest.mark.parametrize(("row", "kernels"), ROWS)
+def test_the_catalogue_has_every_row_of_the_pipelined_kernels(row: str, kernels: str) -> None:
+    first, _, last = kernels.removeprefix("v").partition("-v")
+    numbers = range(int(first), int(last or first) + 1)
+    assert find_fault(row).kernels == tuple(f"hgemm_v{n}" for n in numbers)
 
 
 @pytest.mark.parametrize("f", ALL, ids=names(ALL))
@@ -70,8 +92,7 @@ def test_sites_name_lines_of_the_kernel(f: Fault) -> None:
     kernels = [k for k in list_kernels() if f.applies_to(k.name)]
     found = {}
     for kernel in kernels:
-        assert kernel.shape_rule is not None
-        function = kernel.build(*kernel.shape_rule.nearest(128, 128, 128))
+        function = kernel.build(*shapes_for(f, kernel)[0])
         found[kernel.name] = f.sites(function)
         assert f.sites(function) == found[kernel.name]  # the same every time
         for i, site in enumerate(found[kernel.name]):
@@ -87,13 +108,13 @@ def test_a_mutant_compiles_to_other_code(f: Fault) -> None:
     kernel = find_kernel(f.kernels[0])
     original = kernel.build(*shapes_for(f, kernel)[0])
     mutant = f.apply(original, f.sites(original)[0])
-    assert cuda_source(mutant) != source_of(original)
+    assert generated(mutant) != code_of(f.kernels[0], shapes_for(f, kernel)[0])
 
 
 @functools.cache
-def source_of(original: Any) -> str:
-    """The code of a kernel as it is."""
-    return cuda_source(original)
+def code_of(kernel: str, shape: tuple[int, int, int]) -> tuple[str, str]:
+    """The code of the original: host part (it encodes the tensor maps) and device part."""
+    return generated(find_kernel(kernel).build(*shape))
 
 
 def test_no_op_changes_nothing(kernel: Any) -> None:
@@ -110,7 +131,7 @@ def test_no_op_changes_nothing(kernel: Any) -> None:
 @pytest.mark.parametrize("f", CATALOGUE, ids=names(CATALOGUE))
 def test_catalogue_says_what_is_expected_and_where(f: Fault) -> None:
     assert f.kernels and f.expected and f.sentence.endswith(".")
-    assert f.chunks in (1, 2) and len(f.sentence) < 120
+    assert f.chunks in (1, 2, 3) and len(f.sentence) < 120
     for title in (t for alternative in f.expected for t in alternative):
         assert title.split()[0] in RULES
 
@@ -225,6 +246,14 @@ def test_nothing_is_expected_of_mutations_and_control() -> None:
     assert not as_expected(find_fault("drop-guard"), [STALE], ["bound"])
 
 
+def test_a_persistent_kernel_is_studied_in_one_cta() -> None:
+    v3, v6, own = (find_kernel(name) for name in ("hgemm_v3", "hgemm_v6", "hgemm_v6:ctas=3"))
+    assert as_studied(v3) is v3 and as_studied(own) is own
+    assert as_studied(v6) is find_kernel("hgemm_v6:ctas=1")
+    reset = find_fault("odd-rounds-parity-reset")
+    assert reset.applies_to("hgemm_v6:ctas=1") and not reset.applies_to("hgemm_v7:ctas=1")
+
+
 def test_shapes_for() -> None:
     v1, v2, v3 = (find_kernel(f"hgemm_v{i}") for i in (1, 2, 3))
     commit, flip = find_fault("missing-commit"), find_fault("missing-phase-flip")
@@ -234,6 +263,9 @@ def test_shapes_for() -> None:
     assert shapes_for(flip, v3) == [(128, 128, 128), (128, 128, 256), (256, 384, 192)]
     swapped = find_fault("swapped-tile-index")
     assert shapes_for(swapped, v3) == [(128, 256, 64), (256, 384, 192)]
+    assert shapes_for(find_fault("odd-rounds-parity-reset"), find_kernel("hgemm_v6")) == [
+        (128, 256, 192), (256, 384, 192),
+    ]  # fmt: skip
     with pytest.raises(BadInput, match="has no shape rule; give the shapes"):
         shapes_for(flip, find_kernel("tests/data/chapter_kernels.py:hgemm_v2"))
 

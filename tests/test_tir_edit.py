@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 from phaseflip import lower, tir_nodes
 from phaseflip.kernel import find_kernel
 from phaseflip.lowering import cuda_source
-from phaseflip.tir_edit import Code, Statement
+from phaseflip.tir_edit import Code, Statement, together
 
 N = 128
 HERE = str(Path(__file__).resolve())
@@ -178,7 +178,7 @@ def test_new_condition_value_and_range(code: Code) -> None:
 def test_guarded_and_renamed_call(code: Code) -> None:
     sync = statement(code, "T.cuda.cta_sync")
     [lane] = code.indices["lane"]
-    mutant = code.rewritten(code.replace(sync, tir_nodes.guarded(sync, tir_nodes.equal(lane, 3))))
+    mutant = code.rewritten(code.guard([sync], tir_nodes.equal(lane, 3)))
     assert body(mutant)[:2] == ["if lane == 3:", "    T.cuda.cta_sync()"]
     renamed = code.rewritten(code.replace(sync, tir_nodes.with_name(sync, "cuda.warp_sync")))
     assert body(renamed)[0] == "T.cuda.warp_sync()"
@@ -198,6 +198,21 @@ def test_negation_of_any_condition() -> None:
     assert isinstance(tir_nodes.negated(tirx.LT(v, zero)), tirx.Not)
     not_zero = tir_nodes.negated(v).a  # an integer as a condition: v != 0
     assert isinstance(not_zero, tirx.NE)
+
+
+def test_a_guard_around_neighbours(code: Code) -> None:
+    sync, branch = statement(code, "T.cuda.cta_sync"), statement(code, "if warp")
+    [lane] = code.indices["lane"]
+    mutant = body(code.rewritten(code.guard([sync, branch], tir_nodes.equal(lane, 3))))
+    assert mutant == ["if lane == 3:", *(f"    {line}" for line in BODY[:6]), *BODY[6:]]
+
+
+def test_several_edits_as_one(code: Code) -> None:
+    sync, store = statement(code, "T.cuda.cta_sync"), statement(code, "D[")
+    [edit] = together([code.remove(sync), code.remove(store)])
+    assert edit.statement is sync and body(code.rewritten(edit)) == BODY[1:-1]
+    assert body(code.rewritten(code.remove(sync), code.remove(store))) == BODY[1:-1]
+    assert list(together([])) == []
 
 
 def test_lines_survive_every_kind_of_edit(code: Code) -> None:

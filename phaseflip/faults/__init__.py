@@ -14,11 +14,21 @@ import pkgutil
 
 from ..errors import BadInput
 from .example import Example
-from .fault import FAULTS, Fault, Site, as_expected, fault, is_title, matching, shapes_for
+from .fault import (
+    FAULTS,
+    Fault,
+    Site,
+    as_expected,
+    as_studied,
+    fault,
+    is_title,
+    matching,
+    shapes_for,
+)
 
 __all__ = [
-    "Example", "Fault", "Site", "as_expected", "catalogue", "fault", "find_fault", "is_title", "matching", "mutations",
-    "no_op", "shapes_for",
+    "Example", "Fault", "Site", "as_expected", "as_studied", "catalogue", "fault", "find_fault", "is_title", "matching",
+    "mutations", "no_op", "shapes_for",
 ]  # fmt: skip
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..finding import RULES, Finding, errors
+from ..kernel import find_kernel
 from .example import Example
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class Fault:
 
     def applies_to(self, kernel: str) -> bool:
         """Whether the fault is meant for the kernel of that name; its sites say whether it has one."""
-        return not self.kernels or kernel in self.kernels
+        return not self.kernels or kernel.partition(":")[0] in self.kernels
 
     def _edits(self, func: Any) -> tuple[Code, list[Edit]]:
         from ..tir_edit import Code
@@ -159,6 +161,15 @@ def matching(
 def is_title(found: str, wanted: str) -> bool:
     """Whether a finding's title is the wanted one, or a more precise one."""
     return found == wanted or found.startswith(f"{wanted} ")
+
+
+def as_studied(kernel: Kernel) -> Kernel:
+    """A kernel as faults are injected into it: a persistent one with one CTA, or one cluster, for all tiles.
+
+    So it meets a second tile at small shapes. A kernel whose name gives the arguments of its factory stays as it is.
+    """
+    persistent = "ctas" in inspect.signature(kernel.factory).parameters
+    return find_kernel(f"{kernel.name}:ctas=1") if persistent and ":" not in kernel.name else kernel
 
 
 def shapes_for(fault: Fault, kernel: Kernel) -> list[Shape]:

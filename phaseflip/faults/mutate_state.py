@@ -59,7 +59,7 @@ def step_count(code: Code) -> Iterator[Edit]:
     ),
 )
 def flip_parity(code: Code) -> Iterator[Edit]:
-    for s in code.named("ptx.mbarrier_try_wait"):
+    for s in code.named(*sites.WAITS):
         yield code.replace(s, nodes.with_argument(s, 1, nodes.flipped(s.args[1])))
 
 
@@ -77,7 +77,7 @@ def flip_initial_phase(code: Code) -> Iterator[Edit]:
 
 @fault(
     "step-stage",
-    "An instruction names the next barrier instead of its own.",
+    "An instruction or a TMA load names the next barrier instead of its own.",
     kind="mutation",
     example=Example(
         "T.ptx.mbarrier.init(T.address_of(mma_bar[0]), 1)",
@@ -90,6 +90,10 @@ def step_stage(code: Code) -> Iterator[Edit]:
             address = nodes.moved_element(s.args[0], 1)
             if address is not None:
                 yield code.replace(s, nodes.with_argument(s, 0, address))
+    for s in sites.tma_loads(code):
+        address = nodes.moved_element(s.node.config["mbar"], 1)
+        if address is not None:
+            yield code.replace(s, nodes.with_barrier(s, address))
 
 
 @fault(

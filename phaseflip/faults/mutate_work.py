@@ -36,7 +36,7 @@ def narrow_fence(code: Code) -> Iterator[Edit]:
 
 @fault(
     "narrow-collective",
-    "A barrier of the CTA becomes one of each warpgroup, or of each warp.",
+    "A barrier of the CTA becomes one of each warpgroup, or of each warp; one of a warpgroup one of each warp.",
     kind="mutation",
     example=Example(
         """
@@ -50,8 +50,9 @@ def narrow_fence(code: Code) -> Iterator[Edit]:
     ),
 )
 def narrow_collective(code: Code) -> Iterator[Edit]:
-    for s in code.named("cuda.cta_sync"):
-        yield code.replace(s, nodes.with_name(s, "cuda.warpgroup_sync", [nodes.int32(1)]))
+    for s in code.named("cuda.cta_sync", "cuda.warpgroup_sync"):
+        if s.name == "cuda.cta_sync":
+            yield code.replace(s, nodes.with_name(s, "cuda.warpgroup_sync", [nodes.int32(1)]))
         yield code.replace(s, nodes.with_name(s, "cuda.warp_sync"))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import tir_nodes as nodes
-from ..tir_edit import Changes, Code, Edit, Statement, together
+from ..tir_edit import Changes, Code, Edit, together
 from . import sites
 from .example import Example
 from .fault import fault
@@ -159,7 +159,7 @@ def wrong_swizzle(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
         for i in (1, 2):
             operand = s.args[i]
-            declaration = declaration_of(code, operand.buffer)
+            declaration = sites.declaration_of(code, operand.buffer)
             if declaration is None:
                 continue
             layout = nodes.swizzled_layout(operand.buffer, 64)
@@ -184,7 +184,7 @@ def wrong_swizzle(code: Code) -> Iterator[Edit]:
 )
 def operand_overlap(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
-        first, second = (declaration_of(code, r.buffer) for r in s.regions[1:3])
+        first, second = (sites.declaration_of(code, r.buffer) for r in s.regions[1:3])
         if first is None or second is None:
             continue
         a = first.node.buffer
@@ -192,15 +192,6 @@ def operand_overlap(code: Code) -> Iterator[Edit]:
         moved = nodes.redeclared(second.node, elem_offset=int(a.elem_offset) + elements)
         changes = substituted(code, {second.node.buffer: moved.buffer})
         yield Edit(second, {**changes, second.path: [moved]})
-
-
-def declaration_of(code: Code, buffer: Any) -> Statement | None:
-    """The statement that declares a view of shared memory at a constant offset."""
-    for s in code.named("declare"):
-        b = s.node.buffer
-        if b.same_as(buffer) and nodes.memory(b) == "shared":
-            return s if nodes.integer(b.elem_offset) is not None else None
-    return None
 
 
 def substituted(code: Code, variables: dict[Any, Any]) -> Changes:

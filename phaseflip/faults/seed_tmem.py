@@ -81,7 +81,7 @@ def dealloc_half(code: Code) -> Iterator[Edit]:
 def alloc_by_one_lane(code: Code) -> Iterator[Edit]:
     for s in code.named("ptx.tcgen05_alloc"):
         for lane in code.indices.get("lane", [])[:1]:
-            yield code.replace(s, nodes.guarded(s, nodes.equal(lane, 0)))
+            yield code.guard([s], nodes.equal(lane, 0))
 
 
 @fault(

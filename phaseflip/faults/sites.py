@@ -6,17 +6,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..tir_edit import Code, Statement
-from ..tir_nodes import calls, integer, occurs
+from ..tir_nodes import calls, integer, memory, occurs
 
 MMA = "tile.gemm_async"
 ACCUMULATE = 5
 """Index of `accum` among the arguments of tile.gemm_async: D, A, B, transA, transB, accum."""
 
+WAITS = ("ptx.mbarrier_try_wait", "ptx.mbarrier_try_wait_acquire_cluster")
+EXPECT = "ptx.mbarrier_arrive_expect_tx"
+
 SEED = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
+TMA = ("hgemm_v4", "hgemm_v5", "hgemm_v6")
+RINGS = ("hgemm_v5", "hgemm_v6")
+PERSISTENT = ("hgemm_v6",)
+ROLES = ("hgemm_v7",)
 LOOPING = ("hgemm_v2", "hgemm_v3")
 OPERANDS = ("tile.copy", MMA)
 ACCUMULATOR = (MMA, "tile.copy_async")
 COPIES = ("tile.copy", "tile.copy_async")
+
+
+def tma_loads(code: Code) -> list[Statement]:
+    """Loads of a tile that arrive on an mbarrier."""
+    return [s for s in loads(code) if "mbar" in s.node.config]
 
 
 def loads(code: Code) -> list[Statement]:
@@ -29,19 +41,42 @@ def stores(code: Code) -> list[Statement]:
     return [s for s in code.named(*COPIES) if s.scopes[:1] == ["global"]]
 
 
+def stagings(code: Code) -> list[Statement]:
+    """Copies of a part of the result from registers to shared memory, where a TMA store reads it."""
+    return [s for s in code.named(*COPIES) if s.scopes == ["shared", "local"]]
+
+
 def between_load_and_mma(code: Code, name: str) -> Iterator[Statement]:
     """Statements of that name after the last load and before the MMA, in the block that holds the loads."""
-    for mma in code.named(MMA):
-        above: Statement | None = mma
-        while above is not None:
+    return between(code, loads(code), code.named(MMA), name)
+
+
+def between(
+    code: Code, first: list[Statement], second: list[Statement], name: str
+) -> Iterator[Statement]:
+    """Statements of that name after the last of `first` and before one of `second`, in the block that holds the former.
+
+    `second` may stand in a branch of that block.
+    """
+    for s in second:
+        for above in [s, *code.around(s)]:
             block = code.block(above)
-            earlier = [s for s in loads(code) if s in block and s.path < above.path]
+            earlier = [t for t in first if t in block and t.path < above.path]
             if earlier:
                 yield from (
-                    s for s in block if s.name == name and earlier[-1].path < s.path < above.path
+                    t for t in block if t.name == name and earlier[-1].path < t.path < above.path
                 )
                 break
-            above = code.parent(above)
+
+
+def after(code: Code, first: list[Statement], name: str) -> Iterator[Statement]:
+    """The next statement of that name after one of `first`, in its block or the one that holds it, and so on outwards."""
+    for s in first:
+        for above in [s, *code.around(s)]:
+            later = [t for t in code.block(above) if t.name == name and t.path > above.path]
+            if later:
+                yield later[0]
+                break
 
 
 def guards(code: Code, s: Statement, kind: str) -> list[Statement]:
@@ -50,9 +85,10 @@ def guards(code: Code, s: Statement, kind: str) -> list[Statement]:
 
 
 def guard_kind(code: Code, guard: Statement) -> str:
-    """ "elect", or the index that the condition tests: "cta", "warpgroup", "warp", "lane"; "" for another one."""
-    if calls(guard.node.condition, "ptx.elect_sync"):
-        return "elect"
+    """ "elect", or the index that the condition tests: "cta", "warpgroup", "warp", "lane", "thread"; "" for another one."""
+    for kind, call in (("elect", "ptx.elect_sync"), ("thread", "cuda.thread_rank")):
+        if calls(guard.node.condition, call):
+            return kind
     for kind, variables in code.indices.items():
         if any(guard.mentions(v) for v in variables):
             return kind
@@ -64,22 +100,34 @@ def barrier(address: Any) -> Any:
     return address.args[0].buffer
 
 
+def declaration_of(code: Code, buffer: Any) -> Statement | None:
+    """The statement that declares a view of shared memory at a constant offset."""
+    for s in code.named("declare"):
+        b = s.node.buffer
+        if b.same_as(buffer) and memory(b) == "shared":
+            return s if integer(b.elem_offset) is not None else None
+    return None
+
+
 def commits(code: Code) -> list[Statement]:
     """Statements by which an mbarrier is told of completed MMAs."""
     return code.named("ptx.tcgen05_commit")
 
 
+def on_barrier_of(code: Code, names: tuple[str, ...], others: list[Statement]) -> list[Statement]:
+    """Instructions of these names on a barrier that one of the others uses."""
+    used = [barrier(s.args[0]) for s in others]
+    return [s for s in code.named(*names) if any(barrier(s.args[0]).same_as(b) for b in used)]
+
+
 def mma_waits(code: Code) -> list[Statement]:
     """Waits on a barrier on which a commit arrives."""
-    committed = [barrier(s.args[0]) for s in commits(code)]
-    waits = code.named("ptx.mbarrier_try_wait")
-    return [s for s in waits if any(barrier(s.args[0]).same_as(b) for b in committed)]
+    return on_barrier_of(code, WAITS, commits(code))
 
 
 def phases(code: Code) -> list[Any]:
     """Registers that a wait takes its parity from."""
-    waits = code.named("ptx.mbarrier_try_wait")
-    return [v for v in code.scalars if any(occurs(v, s.node) for s in waits)]
+    return [v for v in code.scalars if any(occurs(v, s.args[1]) for s in code.named(*WAITS))]
 
 
 def state_stores(code: Code) -> list[Statement]:
@@ -115,7 +163,5 @@ def last_sync_before(code: Code, s: Statement) -> Statement | None:
 
 def k_loops(code: Code) -> list[Statement]:
     """Loops around an MMA."""
-    found = []
-    for mma in code.named(MMA):
-        found += [s for s in code.enclosing(mma, "for") if s not in found]
-    return found
+    found = [s for mma in code.named(MMA) for s in code.enclosing(mma, "for")]
+    return list(dict.fromkeys(found))

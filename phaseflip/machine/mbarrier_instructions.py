@@ -92,6 +92,14 @@ def mbarrier_arrive_expect_tx(
     _arrive(g, place, mbar, cta, pred, sem, scope, 1, tx_count)
 
 
+@instruction("mbarrier.expect_tx", uniform=("mbar", "tx_count"))
+def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
+    """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [addr], txCount: expect txCount more bytes, each lane; no arrival."""
+    barrier = barrier_at(g, place, mbar)
+    if barrier is not None:
+        barrier.expect_tx(tx_count * g.n)
+
+
 def _arrive(
     g: Group, place: Place, mbar: int, cta: int | None, pred: int, sem: str, scope: str, count: int, tx_count: int
 ) -> None:  # fmt: skip

@@ -19,7 +19,7 @@ from .mbarrier import Mbarrier, barrier_at
 from .mbarrier_instructions import intended_phase
 from .memory import RAW, Memory
 from .tensor_core import thread_name
-from .tensor_map import TensorMap
+from .tensor_map import NAN_FILL, TensorMap
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -46,9 +46,10 @@ class _Box:
     """A box of a tensor map and its place in shared memory: the bytes on both sides."""
 
     def __init__(
-        self, g: Group, tensor_map: TensorMap, shared: Memory, start: int, corner: tuple[int, ...]
-    ) -> None:
+        self, g: Group, tensor_map: TensorMap, shared: Memory, start: int, corner: tuple[int, ...], stores: bool
+    ) -> None:  # fmt: skip
         self.map, self.shared = tensor_map, shared
+        tensor_map.check_corner(corner, stores)
         self.memory = next(m for m in g.cta.globals if m.name_at(0) == tensor_map.buffer)
         if start % 128:
             raise KernelFault(
@@ -67,7 +68,14 @@ class _Box:
             )
         self.global_units = tensor_map.global_units(corner)
         if self.global_units is None:
-            self.offsets, self.inside = tensor_map.element_offsets(corner)
+            self.offsets, self.inside = tensor_map.element_offsets(corner, whole_units=stores)
+            last = self.offsets[self.inside].max(initial=0) + tensor_map.element_bytes
+            if last > self.memory.size:
+                raise KernelFault(
+                    "out-of-bounds",
+                    f"a box at {corner} of tensor map {tensor_map.name} ends at byte {last} of {tensor_map.buffer}, which"
+                    f" has {self.memory.size}",
+                )
 
     def touched(self) -> np.ndarray:
         """16-byte units of the buffer that the box touches."""
@@ -83,7 +91,7 @@ class _Box:
         dtype = RAW[self.map.element_bytes]
         values = np.zeros(self.map.box_shape, dtype)
         if self.map.nan_fill:
-            values[...] = np.iinfo(dtype).max  # all bits set is a NaN in every format
+            values.reshape(-1).view(np.uint32)[...] = NAN_FILL
         values[self.inside] = self.memory.view(dtype)[
             self.offsets[self.inside] // self.map.element_bytes
         ]
@@ -207,7 +215,7 @@ def cp_async_bulk_tensor_g2s(
         if barrier is None:
             continue
         shared = g.cta.shared
-        box = _Box(g, tensor_map_at(g, map_address), shared, to - shared.base, tuple(corner))
+        box = _Box(g, tensor_map_at(g, map_address), shared, to - shared.base, tuple(corner), False)
         phase = intended_phase(g, barrier)
         barrier.loads_in_flight[phase] += 1
         ticket = None
@@ -231,7 +239,9 @@ def cp_async_bulk_tensor_s2g(
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (src, tensor_map, *coordinates)]
     for thread, start, map_address, *corner in zip(*lanes, strict=True):
         shared = g.cta.shared
-        box = _Box(g, tensor_map_at(g, map_address), shared, start - shared.base, tuple(corner))
+        box = _Box(
+            g, tensor_map_at(g, map_address), shared, start - shared.base, tuple(corner), True
+        )
         read = write = None
         if g.cta.detector is not None:
             read, write = (

@@ -3,9 +3,15 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
+
+from phaseflip import lower, simulate
+from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
+from phaseflip.machine.tensor_map import TensorMap
 from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
 from phaseflip.vector_clock import Clock
@@ -156,3 +162,80 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     assert sleeper.ready()
     sleeper.finish(SimpleNamespace(cta=SimpleNamespace(detector=detector)))
     assert told == clocks[:1]
+
+
+# -- what an H200 does otherwise (found by `python -m phaseflip conformance`) -----------------------------------------------
+SHARED_FILL, GLOBAL_FILL = 0x5A5A5A5A, 0xABABABAB
+
+
+def boxes(load_at=(0, 0), store_at=(0, 0), sizes=(8, 4), box=(8, 2), dtype="uint32", **load):
+    """One box loaded and stored; the run, shared memory after the load, and D as (row, 16 words)."""
+    load = {"swizzle": "none", "nan_fill": False} | load
+    element = np.dtype(dtype).itemsize
+    source = TensorMap("A", "A", 0, dtype, sizes, (64,), box, (1, 1), **load)
+    target = TensorMap(
+        "D", "D", 0, dtype, (*sizes, CORNERS), (64, 64 * sizes[1]), (*box, 1), (1, 1, 1), source.swizzle, False
+    )  # fmt: skip
+    words = 256
+    n, stored = 16 * sizes[1], 16 * sizes[1] * CORNERS
+    A = np.arange(n, dtype=np.uint32) + 1
+    corners = np.tile(np.array([*load_at, *store_at], np.int32), (CORNERS, 1))
+    kernel = lower(box_kernel(source, target, n, stored, words), "sm_90a")
+    P, D = np.zeros((CORNERS, words), np.uint32), np.full(stored, GLOBAL_FILL, np.uint32)
+    assert element <= 4
+    run = simulate(kernel, [A, corners, P, D])
+    return run, run.outputs["P"][0], run.outputs["D"].reshape(CORNERS, sizes[1], 16)[0]
+
+
+def test_a_box_wholly_outside_its_tensor_stopped_the_race_detector():
+    run, shared_words, stored = boxes(load_at=(0, 9), store_at=(16, 0))
+    assert run.findings == [] and (shared_words[:16] == 0).all()
+    assert (stored == GLOBAL_FILL).all()
+
+
+@pytest.mark.parametrize("at", [{"load_at": (1, 0)}, {"load_at": (-2, 0)}, {"store_at": (2, 0)}])
+def test_a_box_that_starts_off_16_bytes_was_copied(at):
+    """An H200 stops with "illegal instruction"."""
+    run, _, _ = boxes(**at)
+    assert [f.code for f in run.findings] == ["misaligned-access"] and run.stopped
+    assert "a multiple of 16 is legal" in run.findings[0].why
+
+
+@pytest.mark.parametrize("corner", [(-4, 0), (0, -1)])
+def test_a_store_from_a_negative_corner_was_clipped(corner):
+    """An H200 stops with "illegal instruction"; a load from there is filled."""
+    run, _, _ = boxes(store_at=corner)
+    assert [f.code for f in run.findings] == ["out-of-bounds"] and run.stopped
+    loaded, shared_words, _ = boxes(load_at=corner)
+    assert loaded.findings == [] and (shared_words[:4] == 0).all()
+
+
+def test_rows_narrower_than_their_swizzle_were_packed():
+    """They start a span apart: here row 1 is at byte 64, in the half line that a swizzle of 64 bytes permutes alike."""
+    _, shared_words, _ = boxes(box=(4, 2), swizzle="64B")
+    assert shared_words[:4].tolist() == [1, 2, 3, 4] and shared_words[16:20].tolist() == [
+        17,
+        18,
+        19,
+        20,
+    ]
+    assert (shared_words[4:16] == SHARED_FILL).all()
+
+
+def test_a_store_ended_within_a_unit_of_16_bytes():
+    """A row of 5 words is written as 8: the last three come from the box, zero where the load was outside."""
+    run, _, stored = boxes(sizes=(5, 4))
+    assert run.findings == []
+    assert stored[0].tolist() == [1, 2, 3, 4, 5, 0, 0, 0] + [GLOBAL_FILL] * 8
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_nan_fill_was_all_ones(dtype):
+    _, shared_words, _ = boxes(load_at=(0, 9), dtype=dtype, nan_fill=True)
+    assert (shared_words[:8] == 0x7FF77FF7).all()
+
+
+def test_a_swizzled_box_past_shared_memory_raised_index_error():
+    """The last of 32 rows of 16 bytes, 128 apart, ends behind the 1024 bytes that the kernel has for them."""
+    run, _, _ = boxes(sizes=(8, 32), box=(4, 32), swizzle="128B")
+    assert [f.code for f in run.findings] == ["out-of-bounds"]

@@ -20,7 +20,7 @@ from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .mbarrier_instructions import intended_phase
 from .memory import RAW, SHARED_BASE
 from .tensor_core import thread_name
-from .tensor_map import TensorMap
+from .tensor_map import NAN_FILL, TensorMap
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -48,9 +48,10 @@ class _Box:
     """A box of a tensor map and its place in shared memory: the bytes on both sides."""
 
     def __init__(
-        self, g: Group, tensor_map: TensorMap, cta: CTA, start: int, corner: tuple[int, ...]
-    ) -> None:
+        self, g: Group, tensor_map: TensorMap, cta: CTA, start: int, corner: tuple[int, ...], stores: bool
+    ) -> None:  # fmt: skip
         self.map, self.cta, self.shared = tensor_map, cta, cta.shared
+        tensor_map.check_corner(corner, stores)
         self.memory = next(m for m in g.cta.globals if m.name_at(0) == tensor_map.buffer)
         if start % 128:
             raise KernelFault(
@@ -71,7 +72,14 @@ class _Box:
             )
         self.global_units = tensor_map.global_units(corner)
         if self.global_units is None:
-            self.offsets, self.inside = tensor_map.element_offsets(corner)
+            self.offsets, self.inside = tensor_map.element_offsets(corner, whole_units=stores)
+            last = self.offsets[self.inside].max(initial=0) + tensor_map.element_bytes
+            if last > self.memory.size:
+                raise KernelFault(
+                    "out-of-bounds",
+                    f"a box at {corner} of tensor map {tensor_map.name} ends at byte {last} of {tensor_map.buffer}, which"
+                    f" has {self.memory.size}",
+                )
 
     def touched(self) -> np.ndarray:
         """16-byte units of the buffer that the box touches."""
@@ -87,7 +95,7 @@ class _Box:
         dtype = RAW[self.map.element_bytes]
         values = np.zeros(self.map.box_shape, dtype)
         if self.map.nan_fill:
-            values[...] = np.iinfo(dtype).max  # all bits set is a NaN in every format
+            values.reshape(-1).view(np.uint32)[...] = NAN_FILL
         values[self.inside] = self.memory.view(dtype)[
             self.offsets[self.inside] // self.map.element_bytes
         ]
@@ -230,7 +238,7 @@ def cp_async_bulk_tensor_g2s(
             barrier = barrier_at(g, place, address)
             check_init_fence(g, place, thread, barrier)
             offset = (target | SHARED_BASE) - cta.shared_base
-            box = _Box(g, tensor_map_at(g, map_address), cta, offset, tuple(corner))
+            box = _Box(g, tensor_map_at(g, map_address), cta, offset, tuple(corner), stores=False)
             ticket = None
             if detector is not None:
                 queue = ("tma", g.cta.rank, barrier_address, mask, cta.rank)
@@ -267,7 +275,7 @@ def cp_async_bulk_tensor_s2g(
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (src, tensor_map, *coordinates)]
     for thread, start, map_address, *corner in zip(*lanes, strict=True):
         offset = start - g.cta.shared_base
-        box = _Box(g, tensor_map_at(g, map_address), g.cta, offset, tuple(corner))
+        box = _Box(g, tensor_map_at(g, map_address), g.cta, offset, tuple(corner), stores=True)
         read = write = None
         if g.cta.detector is not None:
             read, write = (

@@ -14,7 +14,6 @@ from .ordering import Actor
 from .shadow_memory import Event, Region
 from .vector_clock import SEEN, TCGEN05
 
-
 Covers = Callable[[Any, Any], bool]
 """Whether the accesses of agents up to an epoch have been fenced for the async proxy, as far as an actor has seen."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
 from .peer_access import PeerAccesses
-from .vector_clock import ASYNC, PAST, SEEN, TCGEN05, Clock, Part, join, meet
+from .vector_clock import PAST, SEEN, TCGEN05, Clock, Part, join, meet
 
 
 @dataclass(eq=False)

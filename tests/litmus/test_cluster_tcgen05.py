@@ -185,7 +185,7 @@ test_mma_of_what_the_peer_stored_requires_cluster_barrier = requires(
 
 
 # -- allocation -----------------------------------------------------------------------------------------------------------
-def allocates(both=True, columns=64, free_both=True, group=2, apart=False, permits=True):
+def allocates(both=True, columns=64, free_both=True, group=2, apart=False, permits=0):
     """The pair allocates and frees; the flags let CTA 1 do otherwise."""
 
     @T.prim_func
@@ -213,7 +213,7 @@ def allocates(both=True, columns=64, free_both=True, group=2, apart=False, permi
         else:
             if T.And(free_both, not apart):
                 T.ptx.tcgen05.dealloc(address[0], n_cols=columns, cta_group=group)
-        if T.Or(rank == 0, permits):
+        if rank < permits:
             T.ptx.tcgen05.relinquish_alloc_permit(cta_group=group)  # permit
 
     return kernel
@@ -228,9 +228,10 @@ test_exit_requires_dealloc_in_both_ctas = requires(allocates, "free_both", "tmem
 test_dealloc_of_the_pair_requires_that_the_peer_need_not_wait = gives(
     allocates, "deadlock @early", apart=True
 )
-test_relinquish_of_the_pair_requires_both_ctas = requires(
-    allocates, "permits", "divergent-collective tmem @permit"
+test_relinquish_of_the_pair_requires_both_ctas = gives(
+    allocates, "divergent-collective tmem @permit", permits=1
 )
+test_relinquish_by_both_ctas_is_silent = gives(allocates, permits=2)
 
 
 def test_a_deadlock_in_alloc_names_both_ctas():

@@ -14,7 +14,7 @@ from .fence_rules import missing_fence
 from .finding import Finding, Findings
 from .ordering import Actor, Ordering
 from .shadow_memory import Event, Region, numbers
-from .vector_clock import SCOPED, SEEN, TCGEN05
+from .vector_clock import ASYNC, SCOPED, SEEN, TCGEN05
 
 COLLECTIVE = "tcgen05.alloc"
 """Writes the address as one store of the warp."""
@@ -72,9 +72,25 @@ class Judge(Ordering):
             return "tmem-unallocated", ""
         if old.place.mnemonic == "mbarrier.init" and event.writes:
             return "barrier-reinitialised", ""
-        return self._missing_scope(old, mask, actor, where) or missing_fence(
-            old, mask, event, actor, where, self._same_cta(old, event)
-        )
+        narrow = self._missing_scope(old, mask, actor, where)
+        if narrow is not None or old.proxy == event.proxy == "generic":
+            return narrow
+        memory = self._seen_by_writer(old, where.memory)
+
+        def covered(agents: Any, epochs: Any) -> bool:
+            if memory == "own":
+                return actor.clock.covers(ASYNC, agents, epochs)
+            return self.proxy_fences.cover(memory, agents, epochs, actor.clock)
+
+        late = memory != "peer" and self._same_cta(old, event)
+        return missing_fence(old, mask, event, actor, where, covered, late)
+
+    def _seen_by_writer(self, old: Event, memory: Any) -> str:
+        """What a memory is to the threads of an access: "own" shared memory, that of a "peer" CTA, "global", or "tmem"."""
+        if memory.kind != "shared":
+            return str(memory.kind)
+        own = self.threads == self.cta_threads or memory.rank == old.issuer // self.cta_threads
+        return "own" if own else "peer"
 
     def _in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
         """Whether nothing is wrong with an access after an old one, by order and fences alone."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
 from .peer_access import PeerAccesses
-from .vector_clock import ASYNC, PAST, SEEN, TCGEN05, Clock, Part, join, meet
+from .vector_clock import PAST, SEEN, TCGEN05, Clock, Part, join, meet
 
 
 @dataclass(eq=False)
@@ -55,28 +56,6 @@ class Actor:
     ticket: Ticket | None = None
 
 
-FENCE_SCOPES = ("cta", "cluster")
-
-
-class ReleasedByFences:
-    """For every thread what it knew at its last releasing fence: a clock, and its own epochs (in all and fenced)."""
-
-    def __init__(self, threads: int, zero: Clock) -> None:
-        self.clocks = np.full(threads, zero, object)
-        self.epochs = np.zeros(threads, np.int32)
-        self.fenced = np.zeros(threads, np.int32)
-
-    def add(self, thread: int, clock: Clock) -> None:
-        """A thread releases a clock too."""
-        self.clocks[thread] = join([self.clocks[thread], clock])
-
-    def clock(self, threads: np.ndarray, size: int) -> Clock:
-        """What the fences of these threads released, together."""
-        return join(self.clocks[threads].tolist()).with_entries(
-            size, (SEEN, threads, self.epochs[threads]), (ASYNC, threads, self.fenced[threads])
-        )
-
-
 class Ordering:
     """Happens-before of one cluster of `threads` threads (all CTAs), `cta_threads` in each CTA.
 
@@ -91,6 +70,7 @@ class Ordering:
         self.fenced = np.zeros(threads, np.int32)
         """Thread -> epoch up to which its own generic accesses are fenced for the async proxy."""
         self.zero = Clock.zero(self.size)
+        self.proxy_fences = ProxyFences()
         self.queues: dict[Any, int] = {}
         self.issued: dict[int, int] = {}
         self.pipelines: dict[int, tuple[Any, int]] = {}
@@ -229,14 +209,23 @@ class Ordering:
             parts += inside.knowledge
         g.knowledge = parts
 
-    def fence_proxy_async(self, g: Any) -> None:
-        """fence.proxy.async: the threads' own accesses so far are ordered for the async proxy, and all they observed."""
+    def fence_proxy_async(self, g: Any, space: str) -> None:
+        """fence.proxy.async: the threads' own accesses so far are ordered for the async proxy, and all they observed.
+
+        As far as they are to memory of a state space: "" (any), shared::cta, shared::cluster, global.
+        """
         parts = []
         for part in g.knowledge:
             own = self.components(g, part.lanes)
-            self.fenced[own] = self.epochs[own]
+            self.proxy_fences.execute(
+                space, part.lanes + g.cta.first_component, self.epochs[own].copy()
+            )
+            near = space != "global"
+            if near:
+                self.fenced[own] = self.epochs[own]
             self.epochs[own] += 1
-            parts.append(Part(part.lanes, part.clock, part.clock, part.after_fence))
+            fence = part.clock if near else part.proxy_fence
+            parts.append(Part(part.lanes, part.clock, fence, part.after_fence))
         g.knowledge = parts
 
     def fence_before(self, g: Any) -> None:

@@ -352,6 +352,9 @@ class RaceDetector(Judge):
         if (reads or not writes) and not before.all():
             self._uninitialised(event, where, before.all(axis=0))
         self._judge(before, event, actor, where)
+        for freed, held in tmem.pair_frees:
+            if held.start < columns.stop and columns.start < held.stop:
+                self._report(freed, event, where.at(None), "tmem-freed-in-use")
         if writes:
             self._judge(tmem.reads[:, bands, columns], event, actor, where)
             tmem.writes[index] = event.number
@@ -362,6 +365,20 @@ class RaceDetector(Judge):
 
     def tmem_free(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
         """tcgen05.dealloc: every access to the columns must have ended, as far as the deallocating warp knows."""
+        event = self._free(g, place, tmem, columns)
+        tmem.writes[:, columns] = (
+            event.number
+        )  # what comes later and is not ordered after it collides with it
+        tmem.reads[..., columns] = 0
+
+    def tmem_free_in_peer(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
+        """tcgen05.dealloc with cta_group::2: accesses in the other CTA of the pair must have ended too.
+
+        That CTA frees its columns itself, so what was accessed there stays known.
+        """
+        tmem.pair_frees.append((self._free(g, place, tmem, columns), columns))
+
+    def _free(self, g: Any, place: Any, tmem: Any, columns: slice) -> Event:
         own = g.lanes + g.cta.first_component
         part = self.weakest(g, int(g.lanes[0]) >> 5)
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
@@ -374,9 +391,8 @@ class RaceDetector(Judge):
         for state in (tmem.writes, tmem.reads):
             for number in numbers(state[..., columns]):
                 old = self.launch.events[number]
-                if old is not None and not self._ordered(old, actor):
+                if old is None or self._ordered(old, actor):
+                    continue
+                if old.place.mnemonic != "tcgen05.dealloc":  # that of the other CTA of the pair
                     self._report(old, event, where.at(None), "tmem-freed-in-use")
-        tmem.writes[:, columns] = (
-            event.number
-        )  # what comes later and is not ordered after it collides with it
-        tmem.reads[..., columns] = 0
+        return event

@@ -150,7 +150,10 @@ class _Translator:
             return "None"
         result = "None"
         if wants_value:
-            result = self.define(self.layout.slot(object()), text)
+            slot = self.layout.slot(object())
+            if splits:
+                self.layout.mutable.add(slot)  # parts of the group that were split get it apart
+            result = self.define(slot, text)
         else:
             self.line(text)
         if splits:

@@ -16,9 +16,17 @@ from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
 from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
+from tests import test_cluster_launch
+from tests.litmus import test_cluster_barrier as cluster_barrier
+from tests.litmus import test_cluster_exit as cluster_exit
+from tests.litmus import test_cluster_mbarrier as cluster_mbarrier
+from tests.litmus import test_cluster_memory as cluster_memory
+from tests.litmus import test_cluster_tcgen05 as cluster_tcgen05
+from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_named_barriers as named
+from tests.litmus import test_proxy_spaces as proxy_spaces
 from tests.litmus import test_registers as registers
 from tests.litmus import test_shared_memory as shared
 from tests.litmus import test_tcgen05 as tcgen05
@@ -239,3 +247,56 @@ def test_a_swizzled_box_past_shared_memory_raised_index_error():
     """The last of 32 rows of 16 bytes, 128 apart, ends behind the 1024 bytes that the kernel has for them."""
     run, _, _ = boxes(sizes=(8, 32), box=(4, 32), swizzle="128B")
     assert [f.code for f in run.findings] == ["out-of-bounds"]
+
+
+# -- clusters -----------------------------------------------------------------------------------------------------------------
+test_an_arrival_too_many_at_the_cluster_barrier_became_a_deadlock = gives(
+    cluster_barrier.rounds, "barrier-mismatch @again", once=False
+)
+test_a_thread_that_arrived_and_exited_completed_the_cluster_barrier_for_others = gives(
+    cluster_barrier.gone
+)
+test_a_fence_of_cta_scope_before_a_relaxed_arrive_was_taken_for_none = gives(
+    cluster_memory.relaxed_within_a_cta, fence="cta"
+)
+test_a_lane_released_what_other_lanes_had_fenced = gives(
+    cluster_memory.relaxed_within_a_cta, cluster_memory.RACE, fence="cta", every=False
+)
+test_the_fence_of_mbarrier_inits_released_data = gives(
+    cluster_mbarrier.data_under_the_fence_of_inits,
+    "race shared raw @load <store",
+    release=False,
+)
+test_a_cta_that_waited_for_its_copy_of_a_multicast_load_knew_of_the_other_one = gives(
+    cluster_tma.told, "race shared raw @read <load", "peer-exited @load", wait=False
+)
+test_a_cta_that_waited_for_its_signal_of_a_multicast_commit_knew_of_the_other_one = gives(
+    cluster_exit.commit_in_flight, "peer-exited @commit", peer_waits=False, meet=True
+)
+test_a_wait_of_cta_scope_acquired_what_the_peer_had_committed = gives(
+    cluster_tcgen05.pair_product, "~scope-too-narrow tmem raw @ld <mma", scope="cta"
+)
+test_news_from_a_wait_that_was_too_narrow_were_believed_in_the_first_cta = gives(
+    cluster_tma.counted_by_the_leader, "~scope-too-narrow shared raw @read <load", scope="cta"
+)
+test_a_proxy_fence_of_the_own_shared_memory_covered_that_of_the_peer = gives(
+    cluster_tcgen05.operand_from_the_peer, cluster_tcgen05.STORE, writer_fence="shared::cta"
+)
+test_a_proxy_fence_of_shared_memory_covered_global_memory = gives(
+    proxy_spaces.reloaded, proxy_spaces.STORE, fence="shared::cta"
+)
+test_tmem_was_freed_while_the_peer_still_read_its_own = gives(
+    cluster_tcgen05.pair_product, "tmem-freed-in-use tmem @dealloc <ld", stay=False
+)
+test_a_dealloc_of_the_pair_that_may_hang_was_silent = gives(
+    cluster_tcgen05.allocates, "deadlock @early", apart=True
+)
+test_the_place_of_two_unequal_allocs_was_that_of_whoever_came_last = gives(
+    cluster_tcgen05.allocates, "tmem-bad-allocation tmem @peer <alloc", columns=32
+)
+
+
+def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():
+    kernel = test_cluster_launch.mapped(0)
+    run_ = simulate(kernel, [np.zeros(32, np.int32)])
+    assert run_.outputs["D"].tolist() == [(lane % 4) << 24 for lane in range(32)]

@@ -146,7 +146,7 @@ class Machine:
 
     def fence(self, warp, chosen):
         part, back = self.part(warp, chosen)
-        self.detector.fence_proxy_async(part)
+        self.detector.fence_proxy_async(part, "")
         back()
         for t in part.lanes.tolist():
             self.fences.append((self.step(t), t))

@@ -70,8 +70,12 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     """tcgen05.commit.cta_group.mbarrier::arrive::one.shared::cluster{.multicast::cluster}.b64 [mbar]{, ctaMask}.
 
     One arrival when the thread's earlier MMAs are done; with a mask, at the same offset in each CTA whose bit is set.
+    With cta_group::2 the other CTA of the pair must not have exited when it is issued.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
+    for cta in g.cta.cluster.pair(g.cta) if cta_group == 2 else ():
+        if cta is not g.cta and g.cta.detector is not None:
+            g.cta.detector.peer_access(g, place, cta.rank)
     targets = [mbar] if cta_mask is None else g.cta.cluster.multicast(mbar, cta_mask)
     barriers = [barrier_at(g, place, target) for target in targets]
     core, detector = g.cta.tensor_core, g.cta.detector
@@ -114,7 +118,9 @@ def tcgen05_fence_after_thread_sync(g: Group, place: Place) -> None:
 def fence_proxy_async(g: Group, place: Place, space: str) -> None:
     """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes.
 
-    `space` global orders none of the accesses to shared memory, which are all that the async proxy makes so far.
+    `space` limits it: shared::cta to the shared memory of the thread's own CTA, shared::cluster to that of all CTAs of
+    the cluster, global to global memory. A fence against what another CTA's shared memory was read by, or is to be
+    overwritten with, is taken to cover it whatever its space.
     """
-    if g.cta.detector is not None and space != "global":
-        g.cta.detector.fence_proxy_async(g)
+    if g.cta.detector is not None:
+        g.cta.detector.fence_proxy_async(g, space)

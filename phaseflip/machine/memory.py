@@ -52,14 +52,17 @@ RAW: dict[int, np.dtype] = {
 class Memory:
     """`size` bytes that start at generic address `base`.
 
-    `kind` is "global" or "shared"; `name_at(offset)` names the buffer at a byte offset; `shadow` belongs to the race
-    detector, and is None without one.
+    `kind` is "global" or "shared", which is of the CTA of a `rank`; `name_at(offset)` names the buffer at a byte offset;
+    `shadow` belongs to the race detector, and is None without one.
     """
 
-    __slots__ = ("kind", "name_at", "base", "size", "data", "views", "shadow")
+    __slots__ = ("kind", "name_at", "base", "size", "rank", "data", "views", "shadow")
 
-    def __init__(self, kind: str, name_at: Callable[[int], str], base: int, size: int) -> None:
+    def __init__(
+        self, kind: str, name_at: Callable[[int], str], base: int, size: int, rank: int = 0
+    ) -> None:
         self.kind, self.name_at, self.base, self.size = kind, name_at, base, size
+        self.rank = rank
         self.data = np.full(-(-size // 16) * 16, POISON_BYTE, np.uint8)
         self.views: dict[np.dtype, np.ndarray] = {}
         self.shadow: Shadow | None = None
@@ -128,7 +131,7 @@ def _observe(
 ) -> None:
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
-            g.cta.detector.peer_access(g, place, memory.base - SHARED_BASE >> RANK_SHIFT)
+            g.cta.detector.peer_access(g, place, memory.rank)
         g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
 
 

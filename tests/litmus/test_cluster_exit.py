@@ -153,7 +153,7 @@ test_exit_requires_wait_group_for_a_bulk_store = requires(
 )
 
 
-def commit_in_flight(wait=True, peer_waits=True, mask=0b11, meet=False):
+def commit_in_flight(wait=True, peer_waits=True, mask=0b11, meet=False, group=1):
     """CTA 0 commits (nothing) to its own barrier or to those of both CTAs, who wait for it, or exit, maybe together."""
 
     @T.prim_func
@@ -172,7 +172,9 @@ def commit_in_flight(wait=True, peer_waits=True, mask=0b11, meet=False):
         T.cuda.cluster_sync()
         if rank == 0:
             if lane == 0:
-                T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1, cta_mask=mask)  # commit
+                T.ptx.tcgen05.commit(  # commit
+                    bar.ptr_to([0]), cta_group=group, cta_mask=mask
+                )
             if wait:
                 T.ptx.mbarrier.try_wait_acquire_cluster(bar.ptr_to([0]), 0)
         else:
@@ -196,4 +198,10 @@ test_exit_of_the_peer_requires_wait_for_a_multicast_commit = requires(
 )
 test_exit_of_the_peer_requires_wait_for_its_own_signal_of_a_multicast_commit = requires(
     commit_in_flight, "peer_waits", "peer-exited @commit", meet=True
+)
+test_commit_of_the_pair_requires_that_the_peer_stays = gives(
+    commit_in_flight, "peer-exited @commit", peer_waits=False, mask=0b01, group=2
+)
+test_a_commit_of_the_pair_to_one_cta_is_silent = gives(
+    commit_in_flight, peer_waits=False, mask=0b01, group=2, meet=True
 )

@@ -130,7 +130,10 @@ class RaceDetector(Judge):
         if shadow.deferred is not None:
             if not event.writes:
                 event.unit_agents = agents
-                shadow.deferred.append((event, offset, nbytes))
+                if not (
+                    shadow.deferred and _same_read(shadow.deferred[-1], (event, offset, nbytes))
+                ):
+                    shadow.deferred.append((event, offset, nbytes))
                 return
             self._replay(shadow)
         writes, reads, indices, unit_bytes = shadow.locate(offset, nbytes)
@@ -339,3 +342,14 @@ class RaceDetector(Judge):
             event.number
         )  # what comes later and is not ordered after it collides with it
         tmem.reads[..., columns] = 0
+
+
+def _same_read(a: tuple[Event, Any, int], b: tuple[Event, Any, int]) -> bool:
+    """Whether two reads are by the same threads, in the same epoch, of the same bytes: a loop that polls."""
+    (one, offset, nbytes), (other, offset2, nbytes2) = a, b
+    if one.place is not other.place or nbytes != nbytes2 or np.ndim(offset) != np.ndim(offset2):
+        return False
+    if np.ndim(offset) and offset[0] != offset2[0]:
+        return False
+    same = np.array_equal(offset, offset2) and np.array_equal(one.agents, other.agents)
+    return same and np.array_equal(one.epochs, other.epochs)

@@ -2,6 +2,9 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+
+from phaseflip import lower, simulate
 from phaseflip.finding import Place
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
 from phaseflip.vector_clock import Clock
@@ -15,6 +18,7 @@ from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, gives, run
+from tests.test_deadlock import released_behind_a_join
 
 # -- found under some schedules only ------------------------------------------------------------------------------------
 test_warps_that_store_to_one_place_collided_only_when_they_ran_apart = gives(
@@ -114,6 +118,13 @@ test_mmas_of_two_threads_ordered_by_tcgen05_fences_were_a_race = gives(
     pairs.accumulators, second_thread=True
 )
 test_lanes_that_waited_apart_never_met_again = gives(look_alikes.some_lanes_wait_first)
+
+
+def test_a_loop_that_polled_what_a_warp_behind_its_own_branch_writes_was_given_up():
+    run = simulate(lower(released_behind_a_join), [np.zeros(64, np.int32)])
+    assert not run.stopped
+
+
 test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
     tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
 )

@@ -153,7 +153,7 @@ def _blocked(cluster: Cluster, groups: list[Group]) -> dict[str, Any]:
             "expected": b.expected,
             "bytes_missing": b.tx,
         }
-        entry["suppliers"] = _suppliers(cluster, b.name.partition("[")[0])
+        entry["suppliers"] = _suppliers(cluster, b.name)
     return entry
 
 
@@ -171,11 +171,8 @@ def _suppliers(cluster: Cluster, name: str) -> list[dict[str, Any]]:
     waiting = {
         g.wait_site.line for g in cluster.groups if g.wait_site is not None and g.wait is not None
     }
-    for order, barrier in cluster.program.arrivals:
-        if barrier != name:
-            continue
-        place = cluster.program.instructions[order]
-        executed = cluster.counts[order] - cluster.counts_before[order]
+    for place in cluster.program.arrivals_on(name):
+        executed = cluster.counts[place.order] - cluster.counts_before[place.order]
         if executed:
             why = "executed once" if executed == 1 else f"executed {executed} times"
         elif waiting and place.line > max(waiting):

@@ -77,5 +77,12 @@ class Program:
 
     def init_of(self, barrier: str) -> Place | None:
         """The first mbarrier.init of a barrier, or of the array that holds it ("full" for "full[1]")."""
+        return next(iter(self._on(barrier, self.inits)), None)
+
+    def arrivals_on(self, barrier: str) -> list[Place]:
+        """The instructions that arrive on a barrier, or on one of the array that holds it."""
+        return self._on(barrier, self.arrivals)
+
+    def _on(self, barrier: str, uses: list[tuple[int, str]]) -> list[Place]:
         array = barrier.partition("[")[0]
-        return next((self.instructions[order] for order, name in self.inits if name == array), None)
+        return [self.instructions[order] for order, name in uses if name == array]

@@ -304,7 +304,7 @@ class RaceDetector(Judge):
         bands = slice(lanes.start >> 4, -(-lanes.stop // 16))
         event = Event(
             0, writes, "tmem", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
-            ticket.issuer,
+            ticket.issuer, issued=int(ticket.clock.seen[ticket.issuer]),
         )  # fmt: skip
         self._number(event)
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
@@ -329,7 +329,8 @@ class RaceDetector(Judge):
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
         one = own[:1]  # as for other collective operations, the warp's first lane stands for it
         event = Event(
-            0, True, "tmem", place, g.agents(g.lanes), self, one, self.epochs[one], g.position(place), int(own[0])
+            0, True, "tmem", place, g.agents(g.lanes), self, one, self.epochs[one], g.position(place), int(own[0]),
+            clock=part.clock,
         )  # fmt: skip
         self._number(event)
         where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)

@@ -310,6 +310,8 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     barrier.announce(g.n, join(clocks) if clocks else None)
     for thread, ticket in zip(g.lanes.tolist(), tickets, strict=True):
         tracked = list(core.tracked.get(thread, {}).values())
+        if detector is not None:
+            detector.commit(tracked)
         operation = Commit(g.cta, place, thread, barrier, tracked, ticket)
         g.cta.cluster.issue(("tcgen05", g.cta.rank, thread), operation)
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from .finding import Finding
 from .shadow_memory import Event
+from .vector_clock import SEEN
 
 Position = tuple[tuple[int, ...], int]
 
@@ -29,14 +35,16 @@ def race_report(
     old: Event | None,
     new: Event,
     where: tuple[Any, int, int],
-    code: str,
-    rule: str,
-    stale: dict[int, Any],
+    code: str = "",
+    rule: str = "",
+    stale: Mapping[int, Any] = MappingProxyType({}),
+    fresh: Mapping[int, Any] = MappingProxyType({}),
 ) -> Finding:
     """The finding for a pair of accesses (or for one, where there is no other).
 
     code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
-    thread -> (place, phase) of waits that were satisfied by a consumed phase: the likely cause of a race.
+    thread -> (place, phase) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that passed at once
+    on a fresh barrier: likely causes of a race.
     """
     memory, low, high = where
     region = memory.describe(low, high)
@@ -56,8 +64,7 @@ def race_report(
     if code == "tmem-freed-in-use":
         free, use = (new, old) if new.place.mnemonic == "tcgen05.dealloc" else (old, new)
         what = f"{free.who} frees {region} that {_act(use)} of {use.who} {_did(use)}"
-        why = f"nothing orders {_act(use)} at line {use.place.line} before the deallocation"
-        fix = "put a CTA barrier (T.cuda.cta_sync) between the last use and tcgen05.dealloc"
+        why, fix = _free_words(free, use)
         return Finding(
             code, why, place=free.place, other=use.place, memory="tmem", what=what, fix=fix
         )
@@ -122,6 +129,11 @@ def race_report(
         place, phase = cause
         why += f": the wait at line {place.line} was satisfied by phase {phase}, which this thread had consumed already"
         fix = "flip the phase after each wait (phase ^= 1)"
+    elif kind == "raw" and (early := fresh.get(second.issuer)) is not None:
+        if early.meant(second.issuer, first.place.mnemonic):
+            why += f": the wait at line {early.place.line} passed at once: "
+            why += "parity 1 of a fresh barrier means the phase before the first"
+            fix = "wait for the first phase with parity 0"
     return Finding(
         "race",
         why,
@@ -156,6 +168,35 @@ def _issued_twice(a: Event, b: Event) -> bool:
         and a.issuer != b.issuer
         and a.position[0] == b.position[0]
     )
+
+
+def without_commit(race: Finding, mma: Event) -> Finding:
+    """A race with an MMA that no tcgen05.commit tracks."""
+    line = mma.place.line
+    return replace(
+        race,
+        why=f"no tcgen05.commit of the issuing thread follows the MMA at line {line}, so nothing tells that it is done",
+        fix="T.ptx.tcgen05.commit after the MMA, by the thread that issues it, to the mbarrier that is waited for",
+    )
+
+
+def _free_words(free: Event, use: Event) -> tuple[str, str]:
+    """Why TMEM is freed too early: its use has been issued before, but is not known to be done; or not even that."""
+    act, line = _act(use), use.place.line
+    operation = not isinstance(use.agents, np.ndarray)
+    same_warp = operation and use.owner is free.owner and use.issuer >> 5 == free.issuer >> 5
+    if operation and (same_warp or free.clock.covers(SEEN, use.issuer, use.issued)):
+        why = f"{act} at line {line} is asynchronous, and the freeing warp does not know that it has completed"
+        if use.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
+            wait = use.place.mnemonic.removeprefix("tcgen05.")
+            return (
+                why,
+                f"T.ptx.tcgen05.wait.{wait}() by the warp that executes it, before the barrier that precedes tcgen05.dealloc",
+            )
+        fix = "wait for the mbarrier of its tcgen05.commit before the threads synchronise for tcgen05.dealloc"
+        return why, fix
+    why = f"nothing orders {act} at line {line} before the deallocation"
+    return why, "put a CTA barrier (T.cuda.cta_sync) between the last use and tcgen05.dealloc"
 
 
 def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from .instructions import REGISTRY
 from .machine import memory, registers, tensor_core, warp
 from .machine.divergence import branch, split
 from .machine.unrolled import UNROLLED
+from .program import Flow
 
 
 class Block:
@@ -40,6 +41,21 @@ class Block:
             if slot is not None:
                 defined.add(slot)
 
+    def flow(self) -> Flow:
+        """What it does to registers."""
+        effects: set[int] = set()
+        definitions = []
+        for _, slot, text in self.lines:
+            uses = {int(name) for name in _NAME.findall(text)}
+            if slot is not None:
+                definitions.append((slot, uses))
+            if slot is None or ("(g, " in text and not text.startswith(_READS)):
+                effects |= uses
+        return Flow(effects, definitions, self.successors)
+
+
+_READS = ("load(", "load_local(", "initialised(")
+"""Calls in the generated source that change nothing."""
 
 _NAME = re.compile(r"\bv(\d+)\b")
 _LOOP = re.compile(r"for v(\d+) in ")

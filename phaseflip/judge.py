@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .advice import race_report
+from .advice import race_report, without_commit
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
 from .ordering import Actor, Ordering
@@ -41,6 +41,12 @@ class Judge(Ordering):
         self.unwritten: dict[int, Finding] = {}
         self.superseded: dict[int, list[int]] = {}
         """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
+        self.of_mmas: list[tuple[Finding, Event]] = []
+        """Races with an MMA."""
+
+    def _number(self, event: Event) -> None:
+        event.number = len(self.launch.events)
+        self.launch.events.append(event)
 
     def _judge(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
         for number in numbers(before):
@@ -190,10 +196,14 @@ class Judge(Ordering):
     def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
         """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
         self.silent = False
-        self.unwritten[event.number] = race_report(None, event, where.at(before == 0), "", "", {})
+        self.unwritten[event.number] = race_report(None, event, where.at(before == 0))
 
     def finish(self) -> None:
         """The cluster has ended."""
+        for race, mma in self.of_mmas:
+            committed = self.committed.get(mma.agents, 0) >= mma.epochs
+            self.launch.findings.add(race if committed else without_commit(race, mma))
+        self.of_mmas.clear()
         for finding in self.unwritten.values():
             self.launch.findings.add(finding)
         self.unwritten.clear()
@@ -208,5 +218,9 @@ class Judge(Ordering):
     def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
         self.silent = False
         self._explain([old.number, event.number])
-        finding = race_report(old, event, where, code, rule, self.stale_waits)
-        self.launch.findings.add(finding, rule)
+        finding = race_report(old, event, where, code, rule, self.stale_waits, self.fresh_waits)
+        mma = next((e for e in (old, event) if e.place.mnemonic == "tcgen05.mma"), None)
+        if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
+            self.of_mmas.append((finding, mma))  # a commit may still follow
+        else:
+            self.launch.findings.add(finding, rule)

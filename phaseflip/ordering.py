@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,20 @@ class Ticket:
     def arrived(self, clock: Clock, size: int) -> Clock:
         """A clock that also knows that this operation is done."""
         return clock.with_entries(size, (SEEN, self.component, self.number))
+
+
+class FreshWait(NamedTuple):
+    """A wait that passed at once, by the parity of the phase before the first of a fresh barrier."""
+
+    place: Any
+    consumed: np.ndarray
+    """Thread -> last phase of the barrier that it has waited for."""
+    results: frozenset[str]
+    """Mnemonics of the operations whose completion the barrier tells."""
+
+    def meant(self, thread: int, mnemonic: str) -> bool:
+        """Whether such an operation's result may have been meant: the thread has not waited for a real phase since."""
+        return mnemonic in self.results and bool(self.consumed[thread] < 0)
 
 
 def all_done(tickets: list[Ticket], size: int) -> Clock:
@@ -79,6 +93,9 @@ class Ordering:
         """Scope -> what releasing fences of at least that scope have released, for relaxed arrivals after them."""
         self.stale_waits: dict[int, tuple[Any, int]] = {}
         """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
+        self.fresh_waits: dict[int, FreshWait] = {}
+        self.committed: dict[int, int] = {}
+        """Component of a queue of MMAs -> the newest of them that a commit tracks."""
 
     # -- knowledge --------------------------------------------------------------------------------------------------
     def start(self, lanes: np.ndarray) -> list[Part]:
@@ -312,6 +329,10 @@ class Ordering:
             component = self.queues[queue] = self.threads + len(self.queues)
             self.size = max(self.size, component + 1)
         return component
+
+    def commit(self, tickets: list[Ticket]) -> None:
+        """A tcgen05.commit tracks these MMAs, and those before them in their queues."""
+        self.committed.update((t.component, t.number) for t in tickets)
 
     def learn(self, g: Any, lane: int, ticket: Ticket) -> None:
         """One thread learns that an operation is done."""

@@ -14,22 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from .judge import Judge, Launch
+from .judge import Launch
 from .ordering import Actor, Ticket
 from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
+from .tensor_memory_races import TMEM_BANDS, TensorMemoryJudge
 from .vector_clock import among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
-
-TMEM_BANDS = 8
-"""TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column."""
-
 
 Commit = tuple[np.ndarray, np.ndarray, Event, Region]
 """A write that has been judged and is to be entered: write and read shadow, event, region."""
 
 
-class RaceDetector(Judge):
+class RaceDetector(TensorMemoryJudge):
     """Keeps the shadows of the memories of one cluster, and puts every access before the judge."""
 
     # -- accesses ---------------------------------------------------------------------------------------------------
@@ -158,7 +155,10 @@ class RaceDetector(Judge):
         if shadow.deferred is not None:
             if not event.writes:
                 event.unit_agents = agents
-                shadow.deferred.append((event, offset, nbytes))
+                if not (
+                    shadow.deferred and _same_read(shadow.deferred[-1], (event, offset, nbytes))
+                ):
+                    shadow.deferred.append((event, offset, nbytes))
                 return
             self._replay(shadow)
         writes, reads, indices, unit_bytes = shadow.locate(offset, nbytes)
@@ -259,10 +259,6 @@ class RaceDetector(Judge):
                     )
             reads[indices] = event.number
 
-    def _number(self, event: Event) -> None:
-        event.number = len(self.launch.events)
-        self.launch.events.append(event)
-
     def _hide_unordered(
         self, shadow: Shadow, before: np.ndarray, event: Event, actor: Actor, where: Region
     ) -> None:
@@ -326,73 +322,13 @@ class RaceDetector(Judge):
                 kept.append(HiddenRead(hidden.event, rest, where.unit_bytes))
         shadow.hidden_reads = kept
 
-    def tmem_access(
-        self,
-        ticket: Ticket,
-        tmem: Any,
-        lanes: slice,
-        columns: slice,
-        writes: bool,
-        reads: bool = False,
-    ) -> None:
-        """A tcgen05 operation reads or writes a rectangle of Tensor Memory; lanes in multiples of 16.
 
-        `reads`: a write that accumulates onto what is there.
-        """
-        bands = slice(lanes.start >> 4, -(-lanes.stop // 16))
-        event = Event(
-            0, writes, "tmem", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
-            ticket.issuer,
-        )  # fmt: skip
-        self._number(event)
-        actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
-        index = (bands, columns)
-        where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
-        before = tmem.writes[index]
-        if (reads or not writes) and not before.all():
-            self._uninitialised(event, where, before.all(axis=0))
-        self._judge(before, event, actor, where)
-        for freed, held in tmem.pair_frees:
-            if held.start < columns.stop and columns.start < held.stop:
-                self._report(freed, event, where.at(None), "tmem-freed-in-use")
-        if writes:
-            self._judge(tmem.reads[:, bands, columns], event, actor, where)
-            tmem.writes[index] = event.number
-            tmem.reads[:, bands, columns] = 0
-        else:
-            warpgroup = (ticket.issuer >> 7) % len(tmem.reads)
-            tmem.reads[warpgroup, bands, columns] = event.number
-
-    def tmem_free(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
-        """tcgen05.dealloc: every access to the columns must have ended, as far as the deallocating warp knows."""
-        event = self._free(g, place, tmem, columns)
-        tmem.writes[:, columns] = (
-            event.number
-        )  # what comes later and is not ordered after it collides with it
-        tmem.reads[..., columns] = 0
-
-    def tmem_free_in_peer(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
-        """tcgen05.dealloc with cta_group::2: accesses in the other CTA of the pair must have ended too.
-
-        That CTA frees its columns itself, so what was accessed there stays known.
-        """
-        tmem.pair_frees.append((self._free(g, place, tmem, columns), columns))
-
-    def _free(self, g: Any, place: Any, tmem: Any, columns: slice) -> Event:
-        own = g.lanes + g.cta.first_component
-        part = self.weakest(g, int(g.lanes[0]) >> 5)
-        actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
-        one = own[:1]  # as for other collective operations, the warp's first lane stands for it
-        event = Event(
-            0, True, "tmem", place, g.agents(g.lanes), self, one, self.epochs[one], g.position(place), int(own[0])
-        )  # fmt: skip
-        self._number(event)
-        where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
-        for state in (tmem.writes, tmem.reads):
-            for number in numbers(state[..., columns]):
-                old = self.launch.events[number]
-                if old is None or self._ordered(old, actor):
-                    continue
-                if old.place.mnemonic != "tcgen05.dealloc":  # that of the other CTA of the pair
-                    self._report(old, event, where.at(None), "tmem-freed-in-use")
-        return event
+def _same_read(a: tuple[Event, Any, int], b: tuple[Event, Any, int]) -> bool:
+    """Whether two reads are by the same threads, in the same epoch, of the same bytes: a loop that polls."""
+    (one, offset, nbytes), (other, offset2, nbytes2) = a, b
+    if one.place is not other.place or nbytes != nbytes2 or np.ndim(offset) != np.ndim(offset2):
+        return False
+    if np.ndim(offset) and offset[0] != offset2[0]:
+        return False
+    same = np.array_equal(offset, offset2) and np.array_equal(one.agents, other.agents)
+    return same and np.array_equal(one.epochs, other.epochs)

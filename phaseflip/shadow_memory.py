@@ -23,6 +23,7 @@ class Event:
     epochs: theirs.
     proxy: "generic", "async" or "tmem". units and unit_agents: what each of several threads touched, as far as they
     differ; None where all touched everything. Position is (iterations of the enclosing loops, order in the program).
+    issued: the issuer's epoch when it issued a tcgen05 operation; clock: what the freeing warp of a tcgen05.dealloc knew.
     """
 
     number: int
@@ -36,6 +37,8 @@ class Event:
     position: tuple[tuple[int, ...], int]
     issuer: int = -1
     fenced: bool = False
+    issued: int = 0
+    clock: Any = None
     units: np.ndarray | None = None
     unit_agents: np.ndarray | None = None
     unit_bytes: int = UNIT

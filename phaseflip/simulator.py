@@ -249,6 +249,8 @@ class _Machine:
             self.start_cta(cluster, rank, index)
         try:
             Stepper(cluster, self.schedule).run()
+            if detector is not None:
+                detector.finish()
             cluster.check_exit()
         finally:
             if detector is not None:

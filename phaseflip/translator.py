@@ -81,6 +81,7 @@ class _Translator:
             shared_names=layout.shared_names(f.body),
             arrivals=self.arrivals,
             inits=self.inits,
+            flows=[b.flow() for b in self.blocks],
             local_names=sorted((offset, buffer.name) for buffer, offset in layout.frame.items()),
         )
 

@@ -34,6 +34,7 @@ from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, gives, run
+from tests.test_deadlock import released_behind_a_join
 
 # -- found under some schedules only ------------------------------------------------------------------------------------
 test_warps_that_store_to_one_place_collided_only_when_they_ran_apart = gives(
@@ -136,6 +137,13 @@ test_lanes_that_waited_apart_never_met_again = gives(look_alikes.some_lanes_wait
 test_lanes_that_waited_for_different_barriers_left_their_warps_behind = gives(
     look_alikes.one_lane_of_each_warp_waits
 )
+
+
+def test_a_loop_that_polled_what_a_warp_behind_its_own_branch_writes_was_given_up():
+    run = simulate(lower(released_behind_a_join), [np.zeros(64, np.int32)])
+    assert not run.stopped
+
+
 test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
     tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
 )

@@ -83,6 +83,8 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     operations = []
     for thread in g.lanes.tolist():
         tracked = list(core.tracked.get(thread, {}).values())
+        if detector is not None:
+            detector.commit(tracked)
         signals: list[tuple[Mbarrier, Ticket | None]] = []
         for barrier in barriers:
             check_init_fence(g, place, thread, barrier)

@@ -12,6 +12,7 @@ import numpy as np
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..instructions import instruction
+from ..ordering import FreshWait
 from ..vector_clock import Clock
 from . import mbarrier_findings as findings
 from .cluster_barrier import peer_address
@@ -188,6 +189,8 @@ def _wait(
         # Hardware passes at once if no later phase has completed, and these threads know of none.
         if known != consumed:
             report_if_lapped(g, barrier, known, place)
+            if known < 0:
+                _note_fresh(g, place, barrier)
         elif known >= 0:
             _note_repeated(g, place, barrier, known)
         consume(g, barrier, known, place, scope)
@@ -209,6 +212,24 @@ def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
     ):
         known += 1
     return known
+
+
+RESULTS = {
+    "tcgen05.commit": "tcgen05.mma",
+    "mbarrier.arrive.expect_tx": "cp.async.bulk.tensor.g2s",
+}
+"""What arrives on a barrier -> the operations whose completion it tells."""
+
+
+def _note_fresh(g: Group, place: Place, barrier: Mbarrier) -> None:
+    """A producer's first wait passes at once, and so does a wait for a result with the wrong parity."""
+    detector = g.cta.detector
+    arrive = {p.mnemonic for p in g.cta.program.arrivals_on(barrier.name)}
+    told = frozenset(RESULTS[mnemonic] for mnemonic in arrive & RESULTS.keys())
+    if detector is not None and told:
+        wait = FreshWait(place, barrier.consumed, told)
+        threads = (g.lanes + g.cta.first_component).tolist()
+        detector.fresh_waits.update(dict.fromkeys(threads, wait))
 
 
 def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> None:

@@ -1,11 +1,13 @@
 """Bugs that were fixed, named by what was seen. Most are one variant of a litmus kernel, which says what is right."""
 
+import importlib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tvm
 
-from phaseflip import lower, simulate
+from phaseflip import lower, lowering, simulate
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.finding import Place
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
@@ -166,3 +168,23 @@ def test_a_swizzled_box_past_shared_memory_raised_index_error():
     """The last of 32 rows of 16 bytes, 128 apart, ends behind the 1024 bytes that the kernel has for them."""
     run, _, _ = boxes(sizes=(8, 32), box=(4, 32), swizzle="128B")
     assert [f.code for f in run.findings] == ["out-of-bounds"]
+
+
+def test_on_a_machine_with_a_gpu_tvm_compiled_for_that_gpu(monkeypatch):
+    """Its CUDA runtime compiles as soon as a module is made: sm_100a code on a Hopper machine, which nvcc refused."""
+    name, asked = lowering.COMPILE_CALLBACK, []
+    build = importlib.import_module("tvm.tirx.build")
+    to_runtime, usual = build.tir_to_runtime, tvm.get_global_func(name)
+
+    def eager(*modules):
+        asked.append(tvm.get_global_func(name)("text"))
+        return to_runtime(*modules)
+
+    monkeypatch.setattr(build, "tir_to_runtime", eager)
+    tvm.register_global_func(name, lambda source: b"by TVM", override=True)
+    try:
+        lower(shared.store_load()).cuda_source()
+        assert [bytes(code) for code in asked] == [b"not compiled"]
+        assert tvm.get_global_func(name)("text") == b"by TVM"  # restored
+    finally:
+        tvm.register_global_func(name, usual, override=True)

@@ -1,12 +1,14 @@
 """Bugs that were fixed, named by what was seen. Most are one variant of a litmus kernel, which says what is right."""
 
+import importlib
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tvm
 
-from phaseflip import lower, simulate
+from phaseflip import lower, lowering, simulate
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
@@ -308,3 +310,23 @@ def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():
     kernel = test_cluster_launch.mapped(0)
     run_ = simulate(kernel, [np.zeros(32, np.int32)])
     assert run_.outputs["D"].tolist() == [(lane % 4) << 24 for lane in range(32)]
+
+
+def test_on_a_machine_with_a_gpu_tvm_compiled_for_that_gpu(monkeypatch):
+    """Its CUDA runtime compiles as soon as a module is made: sm_100a code on a Hopper machine, which nvcc refused."""
+    name, asked = lowering.COMPILE_CALLBACK, []
+    build = importlib.import_module("tvm.tirx.build")
+    to_runtime, usual = build.tir_to_runtime, tvm.get_global_func(name)
+
+    def eager(*modules):
+        asked.append(tvm.get_global_func(name)("text"))
+        return to_runtime(*modules)
+
+    monkeypatch.setattr(build, "tir_to_runtime", eager)
+    tvm.register_global_func(name, lambda source: b"by TVM", override=True)
+    try:
+        lower(shared.store_load()).cuda_source()
+        assert [bytes(code) for code in asked] == [b"not compiled"]
+        assert tvm.get_global_func(name)("text") == b"by TVM"  # restored
+    finally:
+        tvm.register_global_func(name, usual, override=True)

@@ -166,3 +166,35 @@ def test_hypothesis_profiles(
         """
     )
     run(suite, *words).assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("choice", ["cuda", "auto", "sim"])
+def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str) -> None:
+    """A GPU of capability 9.0 is pretended; nothing is launched on it."""
+    suite.makepyfile(
+        pretended="""
+        from phaseflip import devices
+
+        devices.first_gpu = lambda: devices.Gpu("NVIDIA H200", (9, 0))
+        """
+    )
+    suite.makepyfile(
+        f"""
+        from phaseflip.gpu_run import current_gpu
+
+        def test_it(kernel):
+            on_gpu = {choice!r} != "sim" and kernel.name == "hgemm_sm90"
+            assert (current_gpu() is not None) == on_gpu
+            assert not on_gpu or current_gpu().arch == "sm_90a"
+
+        def test_without_kernel():
+            assert current_gpu() is None
+        """
+    )
+    words = ("--kernel", "hgemm_sm90", "--kernel", "hgemm_v1", "--device", choice)
+    result = run(suite, "-p", "pretended", "-rs", *words)
+    if choice == "cuda":
+        result.assert_outcomes(passed=2, skipped=1)
+        result.stdout.fnmatch_lines(["SKIPPED*hgemm_v1 needs compute capability 10.0*NVIDIA H200*"])
+    else:
+        result.assert_outcomes(passed=3)

@@ -283,11 +283,8 @@ test_a_cta_that_waited_for_its_copy_of_a_multicast_load_knew_of_the_other_one = 
 test_a_cta_that_waited_for_its_signal_of_a_multicast_commit_knew_of_the_other_one = gives(
     cluster_exit.commit_in_flight, "peer-exited @commit", peer_waits=False, meet=True
 )
-test_a_wait_of_cta_scope_acquired_what_the_peer_had_committed = gives(
-    cluster_tcgen05.pair_product, "~scope-too-narrow tmem raw @ld <mma", scope="cta"
-)
 test_news_from_a_wait_that_was_too_narrow_were_believed_in_the_first_cta = gives(
-    cluster_tma.counted_by_the_leader, "~scope-too-narrow shared raw @read <load", scope="cta"
+    cluster_memory.returned, "~scope-too-narrow shared raw @load <store", scope="cta"
 )
 test_a_proxy_fence_of_the_own_shared_memory_covered_that_of_the_peer = gives(
     cluster_tcgen05.operand_from_the_peer, cluster_tcgen05.STORE, writer_fence="shared::cta"

@@ -48,8 +48,7 @@ class Commit:
         threads = (self.thread + self.cta.first_component,)
         for (barrier, ticket), consumed in zip(self.signals, self.consumed, strict=True):
             clock, knows = self._release(barrier, ticket)
-            remote = barrier.cta is not self.cta
-            barrier.arrive(self.place, who, 1, clock, knows, threads, consumed, remote)
+            barrier.arrive(self.place, who, 1, clock, knows, threads, consumed)
         self.done = True
 
     def _release(

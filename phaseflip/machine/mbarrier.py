@@ -169,19 +169,16 @@ class Mbarrier:
         self.tx += nbytes
         self.registered += nbytes
 
-    def complete_tx(
-        self, place: Place, nbytes: int, phase: int, clock: Clock | None, remote: bool = False
-    ) -> None:
-        """`nbytes` that were meant for `phase` have arrived; they release `clock`. `remote`: issued by another CTA."""
-        self._release(clock, remote)
+    def complete_tx(self, place: Place, nbytes: int, phase: int, clock: Clock | None) -> None:
+        """`nbytes` that were meant for `phase` have arrived; they release `clock`."""
+        self._release(clock, False)
         if phase < self.phase:
             self._report_overrun(place, phase)
             known = self.completed.get(phase)
             if known is not None and clock is not None:
                 self.completed[phase] = join([known, clock])
                 if phase in self.cta_completed:
-                    near = clock.out_of_scope() if remote else clock
-                    self.cta_completed[phase] = join([self.cta_completed[phase], near])
+                    self.cta_completed[phase] = join([self.cta_completed[phase], clock])
             return
         self.tx -= nbytes
         self._settle_bytes(place)

@@ -145,8 +145,7 @@ class Load:
             box.load()
             self.cta.bytes["global_to_shared"] += box.map.box_bytes
             barrier.loads_in_flight[copy.phase] -= 1
-            remote = barrier.cta is not self.cta
-            barrier.complete_tx(self.place, box.map.box_bytes, copy.phase, clock, remote)
+            barrier.complete_tx(self.place, box.map.box_bytes, copy.phase, clock)
         self.done = True
 
     def _tell(self, copy: _Copy) -> Clock | None:

@@ -94,9 +94,7 @@ test_mma_of_the_pair_requires_cluster_barrier_and_not_cta_sync = requires(
     pair_product, "meet", "race shared raw @mma <copy"
 )
 test_wait_in_the_peer_requires_multicast_commit = gives(pair_product, "deadlock @wait", mask=0b01)
-test_wait_for_the_commit_of_the_peer_requires_cluster_scope = gives(
-    pair_product, "~scope-too-narrow tmem raw @ld <mma", scope="cta"
-)
+test_a_commit_of_the_peer_may_be_observed_at_cta_scope = gives(pair_product, scope="cta")
 test_tcgen05_ld_requires_fence_after_the_commit_of_the_pair = requires(
     pair_product, "after_fence", "~missing-tcgen05-fence tmem raw @ld <mma"
 )

@@ -64,8 +64,8 @@ test_each_cta_waits_for_its_copy = gives(multicast)
 test_read_requires_wait_for_the_copy = gives(
     multicast, "race shared raw @read <load", "peer-exited @load", wait=False
 )
-test_wait_for_a_copy_that_the_peer_issued_requires_cluster_scope = gives(
-    multicast, "~scope-too-narrow shared raw @read <load", scope="cta"
+test_a_copy_that_the_peer_issued_is_visible_to_whoever_observes_its_completion = gives(
+    multicast, scope="cta"
 )
 test_fewer_bytes_than_the_peer_sends = gives(
     multicast, "tx-count-mismatch @expect", peer_bytes=BOX // 2
@@ -222,8 +222,8 @@ def counted_by_the_leader(nbytes=2 * BOX, cta_group=2, tell=True, scope="cluster
 
 
 test_the_leader_counts_the_bytes_of_both_ctas = gives(counted_by_the_leader)
-test_the_wait_of_the_leader_requires_cluster_scope_also_for_what_it_tells = gives(
-    counted_by_the_leader, "~scope-too-narrow shared raw @read <load", scope="cta"
+test_the_leader_may_observe_and_tell_what_the_peer_copied = gives(
+    counted_by_the_leader, scope="cta"
 )
 
 

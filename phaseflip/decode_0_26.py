@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import device_ir as ir
+from .decode_0_26_copies import COPIES
 from .decode_0_26_warpgroup import WARPGROUP
 from .decoder import Decoder, number_of, operands, text_of, with_cta_group
 from .errors import UnsupportedInstruction
@@ -147,24 +148,6 @@ def _try_wait(scope: str) -> Decoder:
     )
 
 
-def _bulk_tensor_load(args: list[Any]) -> Decoded:
-    """[rank, dst, mbar, map, cta_mask, cta_group, policy, has_policy, mode, mbar_is_address, multicast, *coordinates].
-
-    `mbar_is_address`: the barrier is given by its 32-bit shared address, which may lie in another CTA.
-    """
-    if text_of(args[8]) != "tile":
-        raise UnsupportedInstruction("cp.async.bulk.tensor with gather4 is not simulated")
-    named: Operands = {
-        "dst": args[1],
-        "mbar": args[2],
-        "tensor_map": args[3],
-        "coordinates": list(args[11:]),
-        "cta_mask": args[4] if number_of(args[10]) else None,
-        "cta_group": number_of(args[5]),
-    }
-    return Decoded("cp.async.bulk.tensor.g2s", named)
-
-
 def _mapa(args: list[Any]) -> Decoded:
     """[address, rank, space, type, dtype]: of a generic address, or of a 32-bit shared one."""
     return Decoded("mapa", {"addr": args[0], "cta": args[1]})
@@ -173,21 +156,6 @@ def _mapa(args: list[Any]) -> Decoded:
 def _special_register(args: list[Any]) -> Decoded:
     """[bits, name]."""
     return Decoded("mov.special_register", {"name": text_of(args[1])})
-
-
-def _bulk_tensor_store(args: list[Any]) -> Decoded:
-    """[rank, src, map, policy, has_policy, *coordinates]."""
-    return Decoded(
-        "cp.async.bulk.tensor.s2g",
-        {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])},
-    )
-
-
-def _bulk_wait(args: list[Any]) -> Decoded:
-    return Decoded(
-        "cp.async.bulk.wait_group",
-        {"newest": number_of(args[0]), "reads_only": bool(number_of(args[1]))},
-    )
 
 
 def _fence_proxy_async(args: list[Any]) -> Decoded:
@@ -225,13 +193,9 @@ DECODE_0_26: dict[str, Decoder] = {
     ),
     "tirx.ptx.mbarrier_arrive": _mbarrier_arrive,
     "tirx.ptx.mbarrier_arrive_expect_tx": _mbarrier_arrive_expect_tx,
-    "tirx.ptx.cp_async_bulk_tensor_g2s_cluster": _bulk_tensor_load,
-    "tirx.ptx.cp_async_bulk_tensor_shared_to_global": _bulk_tensor_store,
-    "tirx.ptx.cp_async_bulk_commit_group": operands("cp.async.bulk.commit_group"),
-    "tirx.ptx.cp_async_bulk_wait_group": _bulk_wait,
-    "tirx.ptx.prefetch_tensormap": lambda args: Decoded(
-        "prefetch.tensormap", {"tensor_map": args[0]}
-    ),
+    "tirx.ptx.griddepcontrol_wait": operands("griddepcontrol.wait"),
+    "tirx.ptx.griddepcontrol_launch_dependents": operands("griddepcontrol.launch_dependents"),
+    "tirx.cuda.nano_sleep": operands("nanosleep", "t"),
     "tirx.ptx.elect_sync": operands("elect.sync"),
     "tirx.ptx.fence_mbarrier_init": operands("fence.mbarrier_init"),
     "tirx.ptx.fence_proxy_async": _fence_proxy_async,
@@ -254,6 +218,7 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.tcgen05_wait_st": operands("tcgen05.wait::st"),
     "tirx.ptx.tcgen05_fence_before_thread_sync": operands("tcgen05.fence::before_thread_sync"),
     "tirx.ptx.tcgen05_fence_after_thread_sync": operands("tcgen05.fence::after_thread_sync"),
+    **COPIES,
     **WARPGROUP,
 }
 """TVM 0.26 intrinsic -> decoder of its argument list."""

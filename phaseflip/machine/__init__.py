@@ -5,8 +5,10 @@ Importing this package registers every instruction.
 
 from . import (
     barriers,
+    bulk_copy,
     cluster_barrier,
     commit,
+    hints,
     mbarrier_instructions,
     memory,
     special_registers,
@@ -21,8 +23,10 @@ from . import (
 
 __all__ = [
     "barriers",
+    "bulk_copy",
     "cluster_barrier",
     "commit",
+    "hints",
     "mbarrier_instructions",
     "memory",
     "special_registers",

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ..finding import Finding, Findings, Place
     from ..program import Program
     from ..race_detector import RaceDetector
+    from .bulk_copy import BulkGroups
     from .tensor_map import TensorMap
     from .tensor_memory import PairAllocation
-    from .tma import BulkGroups
     from .warp import Group, Join
     from .warpgroup_mma import WarpState
 

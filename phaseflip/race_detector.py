@@ -271,8 +271,8 @@ class RaceDetector(TensorMemoryJudge):
             for hidden in shadow.hidden_reads:
                 gone = hidden.event.number == number or (
                     hidden.event.proxy == event.proxy
-                    and self._stands_for(hidden.event, event, actor)
                     and where.covers(hidden)
+                    and self._stands_for(hidden.event, event, actor)
                 )
                 if not gone:
                     kept.append(hidden)
@@ -302,8 +302,7 @@ class RaceDetector(TensorMemoryJudge):
         extent = where.extent()
         for hidden in shadow.hidden_reads:
             if hidden.meets(extent):
-                there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
-                both = np.isin(where.indices, there)
+                both = where.shared_with(hidden)
                 if both.any():
                     self._judge_event(hidden.event, both, event, actor, where)
 
@@ -315,6 +314,8 @@ class RaceDetector(TensorMemoryJudge):
         for hidden in shadow.hidden_reads:
             if not hidden.meets(extent):
                 kept.append(hidden)
+                continue
+            if where.covers(hidden):
                 continue
             there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
             rest = np.setdiff1d(there, where.indices)

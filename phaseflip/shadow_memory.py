@@ -74,12 +74,14 @@ class Event:
 class HiddenRead:
     """A read that a later one replaced in the shadow without standing for it."""
 
-    __slots__ = ("event", "indices", "unit_bytes", "low", "high")
+    __slots__ = ("event", "indices", "unit_bytes", "low", "high", "whole")
 
     def __init__(self, event: Event, indices: np.ndarray, unit_bytes: int) -> None:
         self.event, self.indices, self.unit_bytes = event, indices, unit_bytes
         self.low = int(indices.min()) * unit_bytes
         self.high = (int(indices.max()) + 1) * unit_bytes - 1
+        self.whole = event.units is None and len(indices) * unit_bytes == self.high - self.low + 1
+        """Whether it touched every byte from low to high: a tile does, and then no sets need be compared."""
 
     def meets(self, extent: tuple[int, int]) -> bool:
         """Whether it may touch bytes from the first to the last of an extent."""
@@ -147,26 +149,40 @@ def numbers(found: np.ndarray) -> list[int]:
 class Region:
     """The units of an access: for messages and for precise comparison."""
 
-    __slots__ = ("memory", "indices", "unit_bytes", "agents")
+    __slots__ = ("memory", "indices", "unit_bytes", "agents", "_extent")
 
     def __init__(self, memory: Any, indices: np.ndarray, unit_bytes: int, agents: Any) -> None:
-        self.memory, self.indices, self.unit_bytes, self.agents = (
-            memory,
-            indices,
-            unit_bytes,
-            agents,
-        )
+        self.memory, self.indices, self.unit_bytes = memory, indices, unit_bytes
+        self.agents = agents
+        self._extent: tuple[int, int] | None = None
 
     def extent(self) -> tuple[int, int]:
         """First and last byte."""
-        low, high = int(self.indices.min()), int(self.indices.max())
-        return low * self.unit_bytes, (high + 1) * self.unit_bytes - 1
+        if self._extent is None:
+            low, high = int(self.indices.min()), int(self.indices.max())
+            self._extent = low * self.unit_bytes, (high + 1) * self.unit_bytes - 1
+        return self._extent
+
+    def whole(self) -> bool:
+        """Whether one agent touches every byte of the extent, each once."""
+        low, high = self.extent()
+        return self.agents is None and len(self.indices) * self.unit_bytes == high - low + 1
+
+    def shared_with(self, hidden: HiddenRead) -> np.ndarray:
+        """Which of the units a hidden read touched."""
+        if hidden.whole:
+            first, last = hidden.low // self.unit_bytes, hidden.high // self.unit_bytes
+            return np.asarray((self.indices >= first) & (self.indices <= last))
+        there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
+        return np.isin(self.indices, there)
 
     def covers(self, hidden: HiddenRead) -> bool:
         """Whether this access touches all that a hidden read touched."""
         low, high = self.extent()
         if hidden.low < low or high < hidden.high:
             return False
+        if self.whole():
+            return True
         there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
         return bool(np.isin(there, self.indices).all())
 

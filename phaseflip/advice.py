@@ -15,6 +15,9 @@ from .vector_clock import SEEN
 
 Position = tuple[tuple[int, ...], int]
 
+COMMITTED = ("tcgen05.mma", "tcgen05.cp")
+"""What a tcgen05.commit tracks."""
+
 _VERBS = {
     "tcgen05.mma": "MMA",
     "tcgen05.cp": "tcgen05.cp",
@@ -105,11 +108,11 @@ def race_report(
     if _issued_twice(first, second):
         return Finding(
             "duplicate-issue",
-            "one thread issues an MMA for the whole tile; here several threads issue the same one",
+            "one thread issues it for the whole tile; here several threads issue the same one",
             place=second.place,
             other=first.place,
             memory=memory.kind,
-            what=f"{first.who} and {second.who} both issue the MMA that writes {region}",
+            what=f"{first.who} and {second.who} both issue the {_act(first)} that writes {region}",
             fix="guard the issue with one warp and T.ptx.elect_sync()",
         )
     if memory.kind == "global" and kind == "waw" and first.owner is not second.owner:
@@ -161,7 +164,7 @@ def _did(e: Event) -> str:
 
 
 def _issued_twice(a: Event, b: Event) -> bool:
-    same_place = a.place == b.place and a.place.mnemonic == "tcgen05.mma"
+    same_place = a.place == b.place and a.place.mnemonic in COMMITTED
     return (
         same_place
         and a.owner is b.owner
@@ -175,8 +178,8 @@ def without_commit(race: Finding, mma: Event) -> Finding:
     line = mma.place.line
     return replace(
         race,
-        why=f"no tcgen05.commit of the issuing thread follows the MMA at line {line}, so nothing tells that it is done",
-        fix="T.ptx.tcgen05.commit after the MMA, by the thread that issues it, to the mbarrier that is waited for",
+        why=f"no tcgen05.commit of the issuing thread follows the {_act(mma)} at line {line}, so nothing tells that it is done",
+        fix=f"T.ptx.tcgen05.commit after the {_act(mma)}, by the thread that issues it, to the mbarrier that is waited for",
     )
 
 
@@ -202,11 +205,11 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
 def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:
     """Why, and what would order the pair."""
     line = first.place.line
-    if first.proxy in ("async", "tmem") and first.place.mnemonic == "tcgen05.mma":
+    if first.proxy in ("async", "tmem") and first.place.mnemonic in COMMITTED:
         if kind == "war":
-            why = f"the MMA issued at line {line} may still read when line {second.place.line} overwrites"
+            why = f"the {_act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
         else:
-            why = f"the MMA issued at line {line} may not have finished when line {second.place.line} is executed"
+            why = f"the {_act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
         return (
             why,
             "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on",
@@ -251,8 +254,8 @@ def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str
             why,
             "every such thread: T.ptx.fence.proxy_async('shared::cta') between its access and the barrier",
         )
-    why = "the MMA read through the async proxy, and the thread that overwrites has not fenced since it saw it complete"
+    why = f"the {_act(first)} read through the async proxy, and the thread that overwrites has not fenced since it was done"
     return (
         why,
-        "T.ptx.fence.proxy_async('shared::cta') between the wait for the MMA and the next store",
+        f"T.ptx.fence.proxy_async('shared::cta') between the wait for the {_act(first)} and the next store",
     )

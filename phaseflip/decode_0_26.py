@@ -186,6 +186,9 @@ DECODE_0_26: dict[str, Decoder] = {
     ),
     "tirx.ptx.mapa": _mapa,
     "tirx.cuda.cvta_generic_to_shared": operands("cvta.to.shared", "addr"),
+    "tirx.ptr_byte_offset": lambda args: Decoded(
+        "add.pointer", {"pointer": args[0], "offset": args[1], "element_bytes": 1}
+    ),
     "tirx.ptx.fetch_register": _special_register,
     "tirx.cuda.thread_fence": _constant("fence", sem="sc", scope="gpu"),
     "tirx.ptx.fence": lambda args: Decoded(

@@ -71,9 +71,19 @@ def _bulk_store(args: list[Any]) -> Decoded:
     return Decoded("cp.async.bulk.s2g", {"dst": args[0], "src": args[1], "nbytes": args[2]})
 
 
+def _tensor_copy(args: list[Any]) -> Decoded:
+    """[taddr, descriptor, shape, cta_group, multicast, decompress, row, column]."""
+    if text_of(args[5]):
+        raise UnsupportedInstruction(f"tcgen05.cp with .{text_of(args[5])} is not simulated")
+    named: Operands = {"taddr": args[0], "desc": args[1], "row": args[6], "column": args[7]}
+    named |= {"shape": text_of(args[2]), "multicast": text_of(args[4])}
+    return Decoded("tcgen05.cp", named | {"cta_group": number_of(args[3])})
+
+
 _TO_PEER = operands("cp.async.bulk.s2s", "dst", "src", "nbytes", "mbar")
 
 COPIES: dict[str, Decoder] = {
+    "tirx.ptx.tcgen05_cp": _tensor_copy,
     "tirx.ptx.cp_async_bulk_g2s_cta": _bulk_load_cta,
     "tirx.ptx.cp_async_bulk_g2s_cluster": _bulk_load_cluster,
     "tirx.ptx.cp_async_bulk_s2s_cluster": _TO_PEER,

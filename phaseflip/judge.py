@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .advice import race_report, without_commit
+from .advice import COMMITTED, race_report, without_commit
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
-from .ordering import Actor, Ordering
+from .ordering import COPIES, Actor, Ordering
 from .shadow_memory import Event, Region, numbers
 from .vector_clock import ASYNC, SCOPED, SEEN, TCGEN05
 
@@ -58,6 +58,8 @@ class Judge(Ordering):
     def _judge_event(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
     ) -> None:
+        if old.lane is not None and event.lane not in (None, old.lane):
+            return
         if not self._ordered(old, actor):
             if self._same_pipeline(old, event, actor):
                 return
@@ -129,17 +131,18 @@ class Judge(Ordering):
         return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
 
     def _same_pipeline(self, old: Event, event: Event, actor: Actor) -> bool:
-        """Two MMAs on one accumulator, of one shape: ordered by the tcgen05 fences of their threads, without a wait."""
+        """A copy and an MMA, or two MMAs on one accumulator, of one shape: ordered without a wait.
+
+        By their thread's program, or by the tcgen05 fences of their threads.
+        """
         if old.owner is not self or old.proxy != "tmem" or event.proxy != "tmem":
             return False
         key = self.pipelines.get(old.agents) if isinstance(old.agents, int) else None
         mine = self.pipelines.get(event.agents)
-        return (
-            key is not None
-            and mine is not None
-            and key[0] == mine[0]
-            and actor.after_fence.covers(TCGEN05, old.agents, old.epochs)
-        )
+        if key is None or mine is None or mine[0] == COPIES or key[0] not in (COPIES, mine[0]):
+            return False
+        same_thread = key[1] == mine[1]  # whose operations land in the order of their issue
+        return same_thread or actor.after_fence.covers(TCGEN05, old.agents, old.epochs)
 
     def _unordered(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> Any:
         """Which of the masked accesses really collide: a mask (None: all), or None here where none does.
@@ -219,7 +222,7 @@ class Judge(Ordering):
         self.silent = False
         self._explain([old.number, event.number])
         finding = race_report(old, event, where, code, rule, self.stale_waits, self.fresh_waits)
-        mma = next((e for e in (old, event) if e.place.mnemonic == "tcgen05.mma"), None)
+        mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
             self.of_mmas.append((finding, mma))  # a commit may still follow
         else:

@@ -23,7 +23,8 @@ class Event:
     epochs: theirs.
     proxy: "generic", "async" or "tmem". units and unit_agents: what each of several threads touched, as far as they
     differ; None where all touched everything. Position is (iterations of the enclosing loops, order in the program).
-    issued: the issuer's epoch when it issued a tcgen05 operation; clock: what the freeing warp of a tcgen05.dealloc knew.
+    issued: the issuer's epoch when it issued a tcgen05 operation; clock: what the freeing warp of a tcgen05.dealloc knew;
+    lane: the only lane of TMEM that is touched of those that are tracked together.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Event:
     fenced: bool = False
     issued: int = 0
     clock: Any = None
+    lane: int | None = None
     units: np.ndarray | None = None
     unit_agents: np.ndarray | None = None
     unit_bytes: int = UNIT

@@ -14,7 +14,8 @@ from .ordering import Actor, Ticket
 from .shadow_memory import Event, Region, numbers
 
 TMEM_BANDS = 8
-"""TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column."""
+"""TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column, but tcgen05.cp.4x256b, whose rows count
+as bands, except against each other."""
 
 
 class TensorMemoryJudge(Judge):
@@ -28,15 +29,16 @@ class TensorMemoryJudge(Judge):
         columns: slice,
         writes: bool,
         reads: bool = False,
+        lane: int | None = None,
     ) -> None:
-        """A tcgen05 operation reads or writes a rectangle of Tensor Memory; lanes in multiples of 16.
+        """A tcgen05 operation reads or writes a rectangle of Tensor Memory; lanes in multiples of 16, or one `lane`.
 
         `reads`: a write that accumulates onto what is there.
         """
         bands = slice(lanes.start >> 4, -(-lanes.stop // 16))
         event = Event(
             0, writes, "tmem", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
-            ticket.issuer, issued=int(ticket.clock.seen[ticket.issuer]),
+            ticket.issuer, issued=int(ticket.clock.seen[ticket.issuer]), lane=lane,
         )  # fmt: skip
         self._number(event)
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)

@@ -12,9 +12,8 @@ from .control_flow import EXIT
 from .errors import UnsupportedInstruction
 from .expressions import ExpressionWriter
 from .finding import Place
-from .instructions import REGISTRY, Decoded
+from .instructions import INLINE, REGISTRY, Decoded
 from .ir_queries import (
-    INLINE,
     constant_range,
     ends_block,
     plain,

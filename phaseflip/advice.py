@@ -93,6 +93,16 @@ def race_report(
             what=f"{_act(new)} of {new.who} overwrites {region}",
             fix="keep the bytes of a barrier apart from data",
         )
+    if code == "duplicate-issue":
+        return Finding(
+            code,
+            "one thread issues it for the whole tile; here several threads issue the same one",
+            place=second.place,
+            other=first.place,
+            memory=memory.kind,
+            what=f"{first.who} and {second.who} both issue the {_act(first)} that writes {region}",
+            fix="guard the issue with one warp and T.ptx.elect_sync()",
+        )
     if code:
         why, fix = _fence_words(code, rule, first, second)
         return Finding(
@@ -104,16 +114,6 @@ def race_report(
             kind=kind,
             what=what,
             fix=fix,
-        )
-    if _issued_twice(first, second):
-        return Finding(
-            "duplicate-issue",
-            "one thread issues it for the whole tile; here several threads issue the same one",
-            place=second.place,
-            other=first.place,
-            memory=memory.kind,
-            what=f"{first.who} and {second.who} both issue the {_act(first)} that writes {region}",
-            fix="guard the issue with one warp and T.ptx.elect_sync()",
         )
     if memory.kind == "global" and kind == "waw" and first.owner is not second.owner:
         return Finding(
@@ -163,16 +163,6 @@ def _did(e: Event) -> str:
     return "writes" if e.writes else "reads"
 
 
-def _issued_twice(a: Event, b: Event) -> bool:
-    same_place = a.place == b.place and a.place.mnemonic in COMMITTED
-    return (
-        same_place
-        and a.owner is b.owner
-        and a.issuer != b.issuer
-        and a.position[0] == b.position[0]
-    )
-
-
 def without_commit(race: Finding, mma: Event) -> Finding:
     """A race with an MMA that no tcgen05.commit tracks."""
     line = mma.place.line
@@ -205,6 +195,11 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
 def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:
     """Why, and what would order the pair."""
     line = first.place.line
+    if first.place == second.place and first.place.mnemonic == "tcgen05.mma":
+        return (
+            f"two threads issue MMAs at line {line} whose accumulators overlap",
+            "give the accumulator of each issuing thread columns of its own",
+        )
     if first.proxy in ("async", "tmem") and first.place.mnemonic in COMMITTED:
         if kind == "war":
             why = f"the {_act(first)} issued at line {line} may still read when line {second.place.line} overwrites"

@@ -55,8 +55,7 @@ def _missing_tcgen05_fence(old: Event, actor: Actor) -> tuple[str, str] | None:
     threads_only = old.place.mnemonic in ("tcgen05.ld", "tcgen05.st")
     if threads_only and same_warp:
         return None
-    if threads_only and not actor.clock.covers(TCGEN05, old.agents, old.epochs):
-        return "missing-tcgen05-fence", ""
-    if not actor.after_fence.covers(SEEN, old.agents, old.epochs):
-        return "missing-tcgen05-fence", ""
-    return None
+    fenced_before = TCGEN05 if threads_only else SEEN  # a commit implies before_thread_sync
+    if actor.after_fence.covers(fenced_before, old.agents, old.epochs):
+        return None
+    return "missing-tcgen05-fence", ""

@@ -218,9 +218,23 @@ class Judge(Ordering):
             self.unwritten.pop(number, None)
             events += self.superseded.pop(number, ())
 
+    def _issued_twice(self, a: Event, b: Event) -> bool:
+        """Whether two threads issue one MMA or copy: the same instruction, iteration, accumulator and shape."""
+        accumulators = [self.pipelines.get(e.agents, (None, 0))[0] for e in (a, b)]
+        return (
+            a.place == b.place
+            and a.place.mnemonic in COMMITTED
+            and a.owner is b.owner
+            and a.issuer != b.issuer
+            and a.position[0] == b.position[0]
+            and accumulators[0] == accumulators[1]
+        )
+
     def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
         self.silent = False
         self._explain([old.number, event.number])
+        if not code and self._issued_twice(old, event):
+            code = "duplicate-issue"
         finding = race_report(old, event, where, code, rule, self.stale_waits, self.fresh_waits)
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvm import DataType, tirx
+from tvm import DataType, arith, tirx
 from tvm.ir import Call, Range
 from tvm.tirx.stmt_functor import post_order_visit, substitute
 
@@ -136,6 +136,12 @@ def exchanged(node: Any, variables: Mapping[Any, Any]) -> Any:
     return substitute(node, dict(variables))
 
 
+def evaluated(e: Any, values: Mapping[Any, int]) -> Any:
+    """The expression for constant values of some variables, folded."""
+    constants = {v: number(v, value) for v, value in values.items()}
+    return arith.Analyzer().simplify(substitute(e, constants))
+
+
 def rebuilt_call(call: Any, args: Sequence[Any]) -> Any:
     """The same call with other arguments."""
     return Call(call.op, list(args), attrs=call.attrs, span=call.span, ret_ty=call.ty)
@@ -216,6 +222,13 @@ def with_last_extent(region: Any, extent: int) -> Any:
     return tirx.BufferRegion(
         region.buffer, [*rows, Range.from_min_extent(columns.min, number(columns.extent, extent))]
     )
+
+
+def with_column(region: Any, step: Any) -> Any:
+    """The region that begins `step` columns further."""
+    *rows, columns = region.region
+    moved = Range.from_min_extent(columns.min + step, columns.extent)
+    return tirx.BufferRegion(region.buffer, [*rows, moved])
 
 
 def region_bytes(region: Any) -> int:

@@ -1,9 +1,9 @@
 """Every fault of the catalogue, in every kernel it is listed for, at up to three shapes: found, named, at the right lines.
 
 The shapes are the smallest that can show the fault, one tile, and several tiles with several K chunks; of the pipelined
-kernels, which take longer to lower, the first of these, under every schedule. What each oracle says on its own is
-recorded in baselines/fault_detection.json: the difference of two versions of that file is what a change of the simulator
-or of the oracles does to their power. To write it anew:
+kernels, which take longer to lower, the first of these. Every fault is tried under every schedule in one of its kernels.
+What each oracle says on its own is recorded in baselines/fault_detection.json: the difference of two versions of that file
+is what a change of the simulator or of the oracles does to their power. To write it anew:
 
     python -m regression.test_fault_detection
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ MOST_SECONDS = 5.0
 HANGS = {
     "expect-too-many": "32768 of 65536 bytes",
     "expect-without-arrive": "0 of 1 arrivals, 32768 of 32768 bytes",
-    "arrive-by-one-thread": "1 of 128 arrivals",
+    "arrive-by-one-thread": "1 of 128 arrivals|2 of 256 arrivals",
 }
-"""Fault -> what the report of the deadlock must name."""
+"""Fault -> what the report of the deadlock must name, as a regular expression."""
 OTHER_SCHEDULES = ("eager", "lazy", "random:1")
 Shape = tuple[int, int, int]
 Case = tuple[str, str, int, Shape]
@@ -102,7 +103,7 @@ def test_fault_is_reported_as_the_catalogue_says(case: Case, record_property: An
     found = errors(verdict.findings)
     titles = matching(fault, found, failed)
     assert titles, f"expected {fault.expected}, found {[f.title for f in found]}\n{verdict.message}"
-    assert HANGS.get(fault.name, "") in verdict.message
+    assert re.search(HANGS.get(fault.name, ""), verdict.message)
     kernel, _, _, shape = case
     lines = fault.lines(find_kernel(kernel).build(*shape), mutant.site)
     for title in titles:
@@ -122,11 +123,10 @@ def test_fault_is_reported_as_the_catalogue_says(case: Case, record_property: An
 
 
 def under_every_schedule(case: Case) -> bool:
-    """One of the quick kernels at its smallest shapes, and the others."""
+    """One kernel of each fault, at the smallest shape."""
     kernel, fault, _, shape = find_kernel(case[0]), find_fault(case[1]), *case[2:]
-    if kernel.quick and kernel.name != "hgemm_v2":
-        return False
-    return shape == shapes_for(fault, kernel)[0]
+    one = "hgemm_v2" if "hgemm_v2" in fault.kernels else fault.kernels[0]
+    return kernel.name.partition(":")[0] == one and shape == shapes_for(fault, kernel)[0]
 
 
 @pytest.mark.parametrize(

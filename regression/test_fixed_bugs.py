@@ -160,6 +160,13 @@ def test_a_deadlock_named_whoever_arrives_on_some_barrier_without_a_name():
     assert suppliers == ["empty.arrive(ring.stage)"]
 
 
+def test_mmas_of_two_consumers_on_overlapping_columns_were_one_mma_issued_twice():
+    shape = (512, 256, 64)
+    mutant = make_mutant("hgemm_v9:ctas=1", "consumers-share-columns", 0, shape)
+    titles = {f.title for f in verify(mutant.kernel, *shape).run.findings}
+    assert "race tmem waw" in titles and "duplicate-issue tmem" not in titles
+
+
 def test_statements_of_an_inlined_function_had_the_line_of_the_statement_before():
     code = Code(find_kernel("hgemm_v7").build(128, 128, 64))
     source = Path(find_kernel("hgemm_v7").factory.__code__.co_filename).read_text().splitlines()

@@ -47,10 +47,13 @@ ROWS = [
     ("store-without-fence", "v4-v6"), ("store-without-sync", "v4-v6"), ("store-not-drained", "v6"),
     ("store-drained-by-one", "v6"), ("lapped-waiter", "v4-v6"), ("box-too-wide", "v4-v6"),
     ("scheduler-drops-band", "v6"),
-    ("both-phases-zero", "v7"), ("consumer-not-advanced", "v7"), ("producer-advanced-twice", "v7"),
-    ("arrive-by-one-thread", "v7"), ("arrive-before-wait-ld", "v7"), ("release-not-awaited", "v7"),
-    ("init-in-role-branch", "v7"), ("init-per-warpgroup", "v7"), ("cta-sync-in-role", "v7"),
-    ("next-tile-skipped", "v7"), ("k-count-differs", "v7"), ("dealloc-per-warpgroup", "v7"),
+    ("both-phases-zero", "v7-v9"), ("consumer-not-advanced", "v7-v9"), ("producer-advanced-twice", "v7-v9"),
+    ("arrive-by-one-thread", "v7-v9"), ("arrive-before-wait-ld", "v7-v9"), ("release-not-awaited", "v7-v9"),
+    ("init-in-role-branch", "v7-v9"), ("init-per-warpgroup", "v7-v9"), ("cta-sync-in-role", "v7-v9"),
+    ("next-tile-skipped", "v7-v9"), ("k-count-differs", "v7-v9"), ("dealloc-per-warpgroup", "v7-v9"),
+    ("no-cluster-sync-after-init", "v8-v9"), ("cta-scope-on-cluster", "v8-v9"), ("exit-before-peer", "v8-v9"),
+    ("local-instead-of-remote", "v8-v9"), ("bytes-not-times-two", "v8-v9"), ("named-barrier-clash", "v9"),
+    ("consumers-share-columns", "v9"), ("consumer-reads-other-half", "v9"), ("columns-past-512", "v9"),
 ]  # fmt: skip
 
 

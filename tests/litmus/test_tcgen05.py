@@ -207,8 +207,12 @@ def reuse(
     wait_ld=True,
     before_fence=True,
     after_fence=True,
+    sync_between=True,
 ):
-    """Two rounds through the same operands and the same accumulator."""
+    """Two rounds through the same operands and the same accumulator.
+
+    `sync_between`: the CTA meets between the two tcgen05 fences; else before both, and again after them.
+    """
 
     @T.prim_func
     def kernel(A: T.Buffer((M, K), "float16"), D: T.Buffer((M,), "float32")):
@@ -238,7 +242,7 @@ def reuse(
             T.ptx.fence.proxy_async("shared::cta")
             T.cuda.cta_sync()
             if warp == 0:
-                if after_fence:
+                if after_fence and sync_between:
                     T.ptx.tcgen05.fence.after_thread_sync()
                 if T.ptx.elect_sync():
                     Tx.gemm_async(  # mma
@@ -255,8 +259,12 @@ def reuse(
             T.ptx.tcgen05.ld(address[0], reg[0], shape="32x32b", num=1, row=0, col=0)  # ld
             if wait_ld:
                 T.ptx.tcgen05.wait.ld()
+            if not sync_between:
+                T.cuda.cta_sync()
             if before_fence:
                 T.ptx.tcgen05.fence.before_thread_sync()
+            if not sync_between:
+                T.ptx.tcgen05.fence.after_thread_sync()
         T.ptx.tcgen05.wait.ld()
         D[warp * 32 + lane] = reg[0]
         T.cuda.cta_sync()
@@ -281,4 +289,7 @@ test_mma_over_what_was_loaded_requires_fence_before_thread_sync = requires(
 )
 test_mma_over_what_was_loaded_requires_fence_after_thread_sync = requires(
     reuse, "after_fence", "~missing-tcgen05-fence tmem war @mma <ld"
+)
+test_mma_over_what_was_loaded_requires_a_barrier_between_the_fences = requires(
+    reuse, "sync_between", "~missing-tcgen05-fence tmem war @mma <ld"
 )

@@ -220,15 +220,12 @@ class Judge(Ordering):
 
     def _issued_twice(self, a: Event, b: Event) -> bool:
         """Whether two threads issue one MMA or copy: the same instruction, iteration, accumulator and shape."""
-        accumulators = [self.pipelines.get(e.agents, (None, 0))[0] for e in (a, b)]
-        return (
-            a.place == b.place
-            and a.place.mnemonic in COMMITTED
-            and a.owner is b.owner
-            and a.issuer != b.issuer
-            and a.position[0] == b.position[0]
-            and accumulators[0] == accumulators[1]
-        )
+        if a.place != b.place or a.place.mnemonic not in COMMITTED or a.owner is not b.owner:
+            return False
+        if a.issuer == b.issuer or a.position[0] != b.position[0]:
+            return False
+        one, other = (self.pipelines.get(e.agents, (None, 0))[0] for e in (a, b))
+        return bool(one == other)
 
     def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
         self.silent = False

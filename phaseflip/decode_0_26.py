@@ -199,6 +199,10 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.griddepcontrol_wait": operands("griddepcontrol.wait"),
     "tirx.ptx.griddepcontrol_launch_dependents": operands("griddepcontrol.launch_dependents"),
     "tirx.cuda.nano_sleep": operands("nanosleep", "t"),
+    "tirx.ptx.setmaxnreg": lambda args: Decoded(
+        "setmaxnreg",
+        {"action": "inc" if number_of(args[0]) else "dec", "count": number_of(args[1])},
+    ),
     "tirx.ptx.elect_sync": operands("elect.sync"),
     "tirx.ptx.fence_mbarrier_init": operands("fence.mbarrier_init"),
     "tirx.ptx.fence_proxy_async": _fence_proxy_async,

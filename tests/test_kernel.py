@@ -123,7 +123,9 @@ def test_list_kernels() -> None:
     for kernel in kernels.values():
         assert kernel.summary and kernel.needs in ARCHS and kernel.dtype == "float16"
         assert kernel.tolerance == Tolerance(rtol=2e-2, atol=1e-2)
-        assert kernel.shape_rule is not None and kernel.shape_rule.is_legal(*kernel.shape_rule.nearest(1, 1, 1))
+        assert kernel.shape_rule is not None and kernel.shape_rule.is_legal(
+            *kernel.shape_rule.nearest(1, 1, 1)
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -131,6 +131,23 @@ def _mbarrier_arrive_expect_tx(args: list[Any]) -> Decoded:
     return Decoded("mbarrier.arrive.expect_tx", arrival | {"tx_count": args[1]})
 
 
+def _mbarrier_arrive_no_complete(args: list[Any]) -> Decoded:
+    """[mbar, count, (pred), space, has_pred]."""
+    pred = args[2] if number_of(args[-1]) else 1
+    return Decoded("mbarrier.arrive.noComplete", {"mbar": args[0], "count": args[1], "pred": pred})
+
+
+def _mbarrier_complete_tx(args: list[Any]) -> Decoded:
+    """[mbar, bytes, (remote), (pred), sem, scope, space, has_remote, has_pred]."""
+    has_remote, has_pred = number_of(args[-2]), number_of(args[-1])
+    named: Operands = {"mbar": args[0], "tx_count": args[1]}
+    named |= {
+        "cta": args[2] if has_remote else None,
+        "pred": args[2 + has_remote] if has_pred else 1,
+    }
+    return Decoded("mbarrier.complete_tx", named)
+
+
 def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Operands:
     """The operands of an arrival from [(remote), (pred), sem, scope, space]."""
     return {
@@ -196,9 +213,15 @@ DECODE_0_26: dict[str, Decoder] = {
     ),
     "tirx.ptx.mbarrier_arrive": _mbarrier_arrive,
     "tirx.ptx.mbarrier_arrive_expect_tx": _mbarrier_arrive_expect_tx,
+    "tirx.ptx.mbarrier_arrive_no_complete": _mbarrier_arrive_no_complete,
+    "tirx.ptx.mbarrier_complete_tx": _mbarrier_complete_tx,
     "tirx.ptx.griddepcontrol_wait": operands("griddepcontrol.wait"),
     "tirx.ptx.griddepcontrol_launch_dependents": operands("griddepcontrol.launch_dependents"),
     "tirx.cuda.nano_sleep": operands("nanosleep", "t"),
+    "tirx.ptx.setmaxnreg": lambda args: Decoded(
+        "setmaxnreg",
+        {"action": "inc" if number_of(args[0]) else "dec", "count": number_of(args[1])},
+    ),
     "tirx.ptx.elect_sync": operands("elect.sync"),
     "tirx.ptx.fence_mbarrier_init": operands("fence.mbarrier_init"),
     "tirx.ptx.fence_proxy_async": _fence_proxy_async,

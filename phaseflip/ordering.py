@@ -181,25 +181,21 @@ class Ordering:
         return next(p for p in g.knowledge if len(g.knowledge) == 1 or lane in p.lanes)
 
     @staticmethod
-    def weakest(g: Any, warp: int) -> Part:
-        """What every lane of the warp knows: a collective operation is only ordered after that."""
-        parts = g.knowledge
-        if len(parts) > 1:
-            parts = [p for p in parts if (p.lanes >> 5 == warp).any()]
-        if len(parts) == 1:
-            return parts[0]
-        clocks = ((p.clock, p.proxy_fence, p.after_fence) for p in parts)
-        return Part(g.lanes, *(meet(c) for c in zip(*clocks, strict=True)))
+    def weakest(g: Any, warp: int | None) -> Part:
+        """What every lane of the warp (None: of the group) knows: a collective operation is only ordered after that.
 
-    @staticmethod
-    def common(g: Any) -> Part:
-        """What every thread of the group knows."""
+        The same object until the knowledge of the group changes.
+        """
         if g.common is None or g.common[0] is not g.knowledge:
+            g.common = (g.knowledge, {})
+        met: dict[int | None, Part] = g.common[1]
+        if warp not in met:
             parts = g.knowledge
+            if warp is not None and len(parts) > 1:
+                parts = [p for p in parts if (p.lanes >> 5 == warp).any()]
             clocks = zip(*((p.clock, p.proxy_fence, p.after_fence) for p in parts), strict=True)
-            g.common = (parts, Part(g.lanes, *(meet(c) for c in clocks)))
-        part: Part = g.common[1]
-        return part
+            met[warp] = parts[0] if len(parts) == 1 else Part(g.lanes, *map(meet, clocks))
+        return met[warp]
 
     def tick(self, g: Any) -> None:
         """The threads begin a new epoch: what they do from here on is not part of what they did before."""

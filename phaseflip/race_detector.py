@@ -51,7 +51,7 @@ class RaceDetector(TensorMemoryJudge):
         later: list[Commit] | None = None
         parts = g.knowledge
         if len(parts) > 1 and self._all_alike(g, place, memory, offset, nbytes, writes):
-            parts = [self.common(g)]
+            parts = [self.weakest(g, None)]
         elif len(parts) > 1 and writes:
             shadow.locate(offset, nbytes)  # settles the granularity for all parts
             later = []
@@ -89,7 +89,7 @@ class RaceDetector(TensorMemoryJudge):
         before = written[indices]
         if not writes and not shadow.initialised and not before.all():
             return False
-        part, own = self.common(g), g.lanes + g.cta.first_component
+        part, own = self.weakest(g, None), g.lanes + g.cta.first_component
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
         event = Event(0, writes, "generic", place, None, self, own, None, ((), 0), int(own[0]))
         where = Region(memory, indices, unit_bytes, None)

@@ -22,7 +22,9 @@ from .ir_queries import (
 from .program import Program
 from .storage import Layout
 
-ARRIVES = {"tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx"}
+ARRIVES = {
+    "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
+}  # fmt: skip
 """Instructions that arrive on the barrier at their operand `mbar`."""
 
 

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from phaseflip import device_ir as ir
 from phaseflip import lower, simulate
+from phaseflip.decoding import decode
+from phaseflip.errors import UnsupportedInstruction
 
 SCHEDULES = ("in-order", "eager", "lazy", "random:3")
 N = 256
@@ -106,3 +109,46 @@ def test_hints_change_nothing():
     assert result.findings == [] and result.outputs["D"].tolist() == list(range(32))
     counted = ("griddepcontrol.wait", "nanosleep", "griddepcontrol.launch_dependents")
     assert [result.counters[name] for name in counted] == [1, 1, 1]
+
+
+def call(name, *args):
+    constants = [ir.Const(a, "str" if isinstance(a, str) else "int32") for a in args]
+    return decode(ir.Call(f"tirx.ptx.{name}", constants, "", ir.Site("kernel.py", 7)))
+
+
+def values(operands):
+    """Constants as plain values."""
+    return {
+        k: [x.value for x in v] if isinstance(v, list) else getattr(v, "value", v)
+        for k, v in operands.items()
+    }
+
+
+def test_a_box_for_the_own_cta_is_decoded_like_one_for_the_cluster():
+    decoded = call("cp_async_bulk_tensor_g2s_cta", 2, 10, 20, 30, 2, 0, 0, "tile", 0, 5, 6)
+    assert decoded.mnemonic == "cp.async.bulk.tensor.g2s"
+    assert values(decoded.operands) == {
+        "dst": 10, "mbar": 20, "tensor_map": 30, "coordinates": [5, 6], "cta_mask": None, "cta_group": 2
+    }  # fmt: skip
+    cluster = call(
+        "cp_async_bulk_tensor_g2s_cluster", 2, 10, 20, 30, 0, 2, 0, 0, "tile", 0, 0, 5, 6
+    )
+    assert values(cluster.operands) == values(decoded.operands)
+
+
+def test_a_prefetch_of_a_box_has_no_operands():
+    decoded = call("cp_async_bulk_tensor_prefetch", 2, 30, 0, 0, 5, 6)
+    assert (decoded.mnemonic, decoded.operands) == ("cp.async.bulk.prefetch.tensor", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "sentence"),
+    [
+        ("cp_async_bulk_g2s_cta", (1, 2, 16, 0, 0, 3, 0, 0, 1), "with .ignore_oob is not simulated"),
+        ("cp_async_bulk_s2g", (1, 2, 16, 5, 0, 1, 1), "with .cp_mask is not simulated"),
+        ("cp_async_bulk_tensor_g2s_cta", (2, 1, 2, 3, 1, 0, 0, "tile_gather4", 0, 0), "gather4 is not simulated"),
+    ],
+)  # fmt: skip
+def test_forms_that_are_not_simulated_are_refused_by_name_and_line(name, args, sentence):
+    with pytest.raises(UnsupportedInstruction, match=f"kernel.py:7: .*{sentence}"):
+        call(name, *args)

@@ -15,6 +15,7 @@ from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .register_pool import RegisterPool
 from .registers import WrittenRegisters
 from .tensor_core import TensorCore
 from .tensor_memory import TensorMemory, check_pairs
@@ -85,6 +86,7 @@ class CTA:
         self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
         self.tmem = TensorMemory(threads)
         self.barriers = NamedBarriers(self)
+        self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
         self.warpgroup_mma: dict[int, WarpState] = {}
@@ -165,6 +167,7 @@ class Cluster:
         """
         for cta in self.ctas:
             cta.tmem.check_freed(cta)
+            cta.register_pool.check_exit(cta)
         check_pairs(self.ctas)
         if self.detector is not None:
             names, own = [str(cta) for cta in self.ctas], not self.findings.errors()

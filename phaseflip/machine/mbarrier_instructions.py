@@ -93,6 +93,37 @@ def mbarrier_arrive_expect_tx(
     _arrive(g, place, mbar, cta, pred, sem, scope, 1, tx_count)
 
 
+@instruction("mbarrier.arrive.noComplete", uniform=("mbar", "count", "pred"))
+def mbarrier_arrive_no_complete(
+    g: Group, place: Place, mbar: int, count: int, pred: int = 1
+) -> None:
+    """mbarrier.arrive.noComplete.release.cta{.space}.b64 _, [addr], count: arrive `count` times, without ending the phase.
+
+    That others are left to end it is not checked.
+    """
+    _arrive(g, place, mbar, None, pred, "release", "cta", count, 0)
+
+
+@instruction("mbarrier.complete_tx", uniform=(*_ARRIVAL, "tx_count"))
+def mbarrier_complete_tx(
+    g: Group, place: Place, mbar: int, tx_count: int, cta: int | None = None, pred: int = 1
+) -> None:
+    """mbarrier.complete_tx.relaxed.scope{.space}.b64 [addr], txCount: as if txCount bytes of a copy had come, from each lane.
+
+    Orders nothing. `cta` and `pred` are those of mbarrier.arrive.
+    """
+    if not pred:
+        return
+    if cta is not None:
+        mbar = peer_address(g, mbar, cta)
+    barrier, detector, clock = barrier_at(g, place, mbar), g.cta.detector, None
+    if detector is not None:
+        if barrier.cta is not g.cta:
+            detector.peer_access(g, place, barrier.cta.rank)
+        clock = detector.zero.with_past(detector.release(g))
+    barrier.complete_tx(place, tx_count * g.n, intended_phase(g, barrier), clock)
+
+
 @instruction("mbarrier.expect_tx", uniform=("mbar", "tx_count"))
 def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
     """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [addr], txCount: expect txCount more bytes, each lane; no arrival."""

@@ -81,8 +81,8 @@ class Group:
         self.wait: Wait | None = None
         self.wait_site: Place | None = None
         self.knowledge: Knowledge = ()
-        self.common: tuple[Knowledge, Part] | None = None
-        """Knowledge, and what all of its parts know; kept until the knowledge changes."""
+        self.common: tuple[Knowledge, dict[int | None, Part]] | None = None
+        """Knowledge, and what all threads of a warp, or (None) of the group, know; kept until the knowledge changes."""
         self._tiled: tuple[int, Lanes] = (1, lanes)
         self._whole_and_loose: tuple[list[int], list[int]] | None = None
 

@@ -33,7 +33,8 @@ from phaseflip.mutant import Mutant, make_mutant, oracles_alone
 from phaseflip.verify import Verdict, verify
 
 BASELINE = Path(__file__).parent / "baselines" / "fault_detection.json"
-MOST_SECONDS = 5.0
+MOST_SECONDS = {True: 5.0, False: 10.0}
+"""Whether the kernel is a quick one -> CPU seconds from the PrimFunc to the verdict."""
 HANGS = {
     "expect-too-many": "32768 of 65536 bytes",
     "expect-without-arrive": "0 of 1 arrivals, 32768 of 32768 bytes",
@@ -129,7 +130,7 @@ def test_fault_is_reported_as_the_catalogue_says(case: Case, record_property: An
             assert any(f.line in lines and f.file == mutant.site.file for f in named), (
                 f"{title} is reported at lines {sorted({f.line for f in named})}, not at {sorted(lines)}"
             )
-    assert seconds < MOST_SECONDS
+    assert seconds < MOST_SECONDS[find_kernel(kernel).quick]
     for oracle, word in recorded(verdict)["oracles"].items():
         record_property(oracle, word)
     assert recorded(verdict) == baseline()[name(case)]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from .finding import Finding
 from .shadow_memory import Event
+from .vector_clock import SEEN
 
 Position = tuple[tuple[int, ...], int]
+
+COMMITTED = ("tcgen05.mma", "tcgen05.cp")
+"""What a tcgen05.commit tracks."""
 
 _VERBS = {
     "tcgen05.mma": "MMA",
@@ -29,14 +38,16 @@ def race_report(
     old: Event | None,
     new: Event,
     where: tuple[Any, int, int],
-    code: str,
-    rule: str,
-    stale: dict[int, Any],
+    code: str = "",
+    rule: str = "",
+    stale: Mapping[int, Any] = MappingProxyType({}),
+    fresh: Mapping[int, Any] = MappingProxyType({}),
 ) -> Finding:
     """The finding for a pair of accesses (or for one, where there is no other).
 
     code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
-    thread -> (place, phase) of waits that were satisfied by a consumed phase: the likely cause of a race.
+    thread -> (place, phase) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that passed at once
+    on a fresh barrier: likely causes of a race.
     """
     memory, low, high = where
     region = memory.describe(low, high)
@@ -56,8 +67,7 @@ def race_report(
     if code == "tmem-freed-in-use":
         free, use = (new, old) if new.place.mnemonic == "tcgen05.dealloc" else (old, new)
         what = f"{free.who} frees {region} that {_act(use)} of {use.who} {_did(use)}"
-        why = f"nothing orders {_act(use)} at line {use.place.line} before the deallocation"
-        fix = "put a CTA barrier (T.cuda.cta_sync) between the last use and tcgen05.dealloc"
+        why, fix = _free_words(free, use)
         return Finding(
             code, why, place=free.place, other=use.place, memory="tmem", what=what, fix=fix
         )
@@ -86,11 +96,11 @@ def race_report(
     if code == "duplicate-issue":
         return Finding(
             code,
-            "one thread issues an MMA for the whole tile; here several threads issue the same one",
+            "one thread issues it for the whole tile; here several threads issue the same one",
             place=second.place,
             other=first.place,
             memory=memory.kind,
-            what=f"{first.who} and {second.who} both issue the MMA that writes {region}",
+            what=f"{first.who} and {second.who} both issue the {_act(first)} that writes {region}",
             fix="guard the issue with one warp and T.ptx.elect_sync()",
         )
     if code:
@@ -122,6 +132,11 @@ def race_report(
         place, phase = cause
         why += f": the wait at line {place.line} was satisfied by phase {phase}, which this thread had consumed already"
         fix = "flip the phase after each wait (phase ^= 1)"
+    elif kind == "raw" and (early := fresh.get(second.issuer)) is not None:
+        if early.meant(second.issuer, first.place.mnemonic):
+            why += f": the wait at line {early.place.line} passed at once: "
+            why += "parity 1 of a fresh barrier means the phase before the first"
+            fix = "wait for the first phase with parity 0"
     return Finding(
         "race",
         why,
@@ -148,6 +163,35 @@ def _did(e: Event) -> str:
     return "writes" if e.writes else "reads"
 
 
+def without_commit(race: Finding, mma: Event) -> Finding:
+    """A race with an MMA that no tcgen05.commit tracks."""
+    line = mma.place.line
+    return replace(
+        race,
+        why=f"no tcgen05.commit of the issuing thread follows the {_act(mma)} at line {line}, so nothing tells that it is done",
+        fix=f"T.ptx.tcgen05.commit after the {_act(mma)}, by the thread that issues it, to the mbarrier that is waited for",
+    )
+
+
+def _free_words(free: Event, use: Event) -> tuple[str, str]:
+    """Why TMEM is freed too early: its use has been issued before, but is not known to be done; or not even that."""
+    act, line = _act(use), use.place.line
+    operation = not isinstance(use.agents, np.ndarray)
+    same_warp = operation and use.owner is free.owner and use.issuer >> 5 == free.issuer >> 5
+    if operation and (same_warp or free.clock.covers(SEEN, use.issuer, use.issued)):
+        why = f"{act} at line {line} is asynchronous, and the freeing warp does not know that it has completed"
+        if use.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
+            wait = use.place.mnemonic.removeprefix("tcgen05.")
+            return (
+                why,
+                f"T.ptx.tcgen05.wait.{wait}() by the warp that executes it, before the barrier that precedes tcgen05.dealloc",
+            )
+        fix = "wait for the mbarrier of its tcgen05.commit before the threads synchronise for tcgen05.dealloc"
+        return why, fix
+    why = f"nothing orders {act} at line {line} before the deallocation"
+    return why, "put a CTA barrier (T.cuda.cta_sync) between the last use and tcgen05.dealloc"
+
+
 def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:
     """Why, and what would order the pair."""
     line = first.place.line
@@ -156,11 +200,11 @@ def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[st
             f"two threads issue MMAs at line {line} whose accumulators overlap",
             "give the accumulator of each issuing thread columns of its own",
         )
-    if first.proxy in ("async", "tmem") and first.place.mnemonic == "tcgen05.mma":
+    if first.proxy in ("async", "tmem") and first.place.mnemonic in COMMITTED:
         if kind == "war":
-            why = f"the MMA issued at line {line} may still read when line {second.place.line} overwrites"
+            why = f"the {_act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
         else:
-            why = f"the MMA issued at line {line} may not have finished when line {second.place.line} is executed"
+            why = f"the {_act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
         return (
             why,
             "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on",
@@ -176,6 +220,13 @@ def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[st
 
 
 def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str, str]:
+    if code == "scope-too-narrow":
+        why = "what orders the accesses leads through another CTA, and an arrive, wait or fence on the way has scope .cta"
+        return (
+            why,
+            "T.ptx.mbarrier.arrive(..., sem='release', scope='cluster', remote=...) and "
+            "T.ptx.mbarrier.try_wait_acquire_cluster",
+        )
     if code == "missing-tcgen05-fence":
         if first.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
             why = "a barrier orders the accesses, but tcgen05.fence::before_thread_sync and after_thread_sync "
@@ -198,8 +249,8 @@ def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str
             why,
             "every such thread: T.ptx.fence.proxy_async('shared::cta') between its access and the barrier",
         )
-    why = "the MMA read through the async proxy, and the thread that overwrites has not fenced since it saw it complete"
+    why = f"the {_act(first)} read through the async proxy, and the thread that overwrites has not fenced since it was done"
     return (
         why,
-        "T.ptx.fence.proxy_async('shared::cta') between the wait for the MMA and the next store",
+        f"T.ptx.fence.proxy_async('shared::cta') between the wait for the {_act(first)} and the next store",
     )

@@ -10,9 +10,10 @@ import numpy as np
 from . import operators
 from .control_flow import EXIT, immediate_post_dominators, live_in
 from .instructions import REGISTRY
-from .machine import memory, tensor_core, warp
+from .machine import memory, registers, tensor_core, warp
 from .machine.divergence import branch, split
 from .machine.unrolled import UNROLLED
+from .program import Flow
 
 
 class Block:
@@ -40,6 +41,21 @@ class Block:
             if slot is not None:
                 defined.add(slot)
 
+    def flow(self) -> Flow:
+        """What it does to registers."""
+        effects: set[int] = set()
+        definitions = []
+        for _, slot, text in self.lines:
+            uses = {int(name) for name in _NAME.findall(text)}
+            if slot is not None:
+                definitions.append((slot, uses))
+            if slot is None or ("(g, " in text and not text.startswith(_READS)):
+                effects |= uses
+        return Flow(effects, definitions, self.successors)
+
+
+_READS = ("load(", "load_local(", "initialised(")
+"""Calls in the generated source that change nothing."""
 
 _NAME = re.compile(r"\bv(\d+)\b")
 _LOOP = re.compile(r"for v(\d+) in ")
@@ -89,7 +105,7 @@ def namespace(constants: dict[Any, str]) -> dict[str, Any]:
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "branch": branch, "split": split, "same": warp.same, "load": memory.load,
         "store": memory.store, "load_local": memory.load_local,
-        "local_index": memory.local_index, "store_local": memory.store_local, "initialised": memory.initialised,
+        "local_index": memory.local_index, "store_local": memory.store_local, "initialised": registers.initialised,
         "add_low_half": tensor_core.add_low_half,
     }  # fmt: skip
     for name in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def build(
         source_sha256="",
         directory=folder,
     )
-    source = lowered.export(built.file(".so"))
-    cubin = compile_cubin(source, arch)
+    compiled = functools.cache(lambda text: compile_cubin(text, arch))
+    source = lowered.export(built.file(".so"), lambda text: compiled(text).code)
+    cubin = compiled(source)
     built.file(".cubin").write_bytes(cubin.code)
     import tvm
 

@@ -2,83 +2,147 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from .finding import Finding
+import numpy as np
+
+from .finding import Finding, Place
+from .machine.barriers import BarrierWait
 from .machine.cta import Cluster
 from .machine.mbarrier import LanesWait, MbarrierWait
-from .machine.warp import Group
+from .machine.tensor_memory import AllocationWait
+from .machine.warp import Agents, Group, Wait
+
+NEVER_TAKEN = "never been reached, or is in a branch that no thread took"
+BLOCKED = "not been reached: every thread that could is blocked before it"
 
 
 def deadlock_finding(cluster: Cluster) -> Finding:
     """One finding: its details list every blocked group, its data holds the same for scripts."""
     waiting = sorted((g for g in cluster.groups if g.wait is not None), key=_place_in_program)
-    blocked = [_blocked(cluster, g) for g in waiting]
-    details = []
-    for entry in blocked:
-        details.append(
-            f"{entry['who']} at {entry['file']}:{entry['line']} waits: {entry['waits_for']}"
-        )
-        details += [
-            f"  supplied by {s['mnemonic']} at line {s['line']}: {s['why']}"
-            for s in entry["suppliers"]
-        ]
-    first = waiting[0]
-    assert first.wait_site is not None
+    alike: dict[Any, list[Group]] = {}
+    for g in waiting:
+        alike.setdefault((g.cta.rank, g.wait_site, _waits_for(g)), []).append(g)
+    groups = list(alike.values())
+    entries = [_blocked(cluster, found) for found in groups]
+    details = _supplied(entries[0])
+    for entry in entries[1:]:
+        verb = _verb(entry["who"], "waits", "wait")
+        at = f"{entry['file']}:{entry['line']}"
+        details.append(f"{entry['who']} {verb} at {at} ({entry['instruction']})")
+        details += [f"  {line}" for line in (entry["waits_for"], *_supplied(entry))]
+    first, site = entries[0], groups[0][0].wait_site
+    assert site is not None
     return Finding(
         "deadlock",
-        _reason(blocked[0]),
-        place=first.wait_site,
-        what="no thread can run and nothing is in flight",
+        _reason(first),
+        place=site,
+        what=f"{first['who']} {_verb(first['who'], 'waits', 'wait')} for ever; no thread can run, nothing is in flight",
+        fix=_remedy(first, _wait(groups[0][0])),
         details=tuple(details),
-        data=blocked,
+        data=entries,
     )
 
 
-def _place_in_program(g: Group) -> tuple[int, int]:
+def _place_in_program(g: Group) -> tuple[int, int, int]:
     assert g.wait_site is not None
-    return g.wait_site.order, int(g.lanes[0])
+    return g.wait_site.order, g.cta.rank, int(g.lanes[0])
 
 
-def polling_finding(cluster: Cluster, g: Group) -> Finding:
-    """A group that has run very long without waiting: a loop that polls for what never comes."""
-    lines = [p for p, n in zip(cluster.program.instructions, cluster.counts, strict=True) if n]
-    busiest = max(lines, key=lambda p: cluster.counts[p.order])
+def polling_finding(cluster: Cluster, runnable: list[Group], executed: list[int]) -> Finding:
+    """Groups that run without end: they poll for what never comes. executed: instructions of their loops, by position."""
+    who = " and ".join(str(agents) for agents in _together(runnable))
+    places = [cluster.program.instructions[order] for order in executed]
+    where = f"; its first instruction is at line {places[0].line}" if places else ""
     return Finding(
         "deadlock",
-        f"{g} runs a loop that does not end; the instruction executed most is at line {busiest.line}",
-        place=busiest,
-        what="the kernel makes no progress",
-        fix="wait on an mbarrier; a loop that polls memory needs somebody who writes what it polls",
+        "it repeats itself: nobody who can still run changes what it reads" + where,
+        place=places[0] if places else Place(),
+        what=f"{who} {_verb(who, 'runs', 'run')} a loop that does not end",
+        fix="wait on an mbarrier, or let somebody write what the loop polls",
     )
+
+
+def _together(groups: Iterable[Group]) -> list[Agents]:
+    """The threads of these groups, those of a CTA in one."""
+    lanes: dict[Any, list[np.ndarray]] = {}
+    for g in groups:
+        lanes.setdefault(g.cta, []).append(g.lanes)
+    return [Agents(cta, np.sort(np.concatenate(found))) for cta, found in lanes.items()]
+
+
+def _verb(who: str, singular: str, plural: str) -> str:
+    several = any(word in who for word in ("warps", "lanes", "threads", " and "))
+    return plural if several else singular
+
+
+def _wait(g: Group) -> Wait:
+    """What a group waits for; of lanes that wait for different phases, the first that has not come."""
+    wait = g.wait
+    assert wait is not None
+    if isinstance(wait, LanesWait):
+        return next(w for _, w in wait.parts if w is not None and not w.ready())
+    return wait
+
+
+def _waits_for(g: Group) -> str:
+    assert g.wait is not None
+    return g.wait.describe()
 
 
 def _reason(entry: dict[str, Any]) -> str:
     missing = [s for s in entry["suppliers"] if s["executed"] == 0]
-    text = f"{entry['who']} waits: {entry['waits_for']}"
+    text: str = entry["waits_for"]
     if missing:
         return (
             f"{text}; {missing[0]['mnemonic']} at line {missing[0]['line']} has {missing[0]['why']}"
         )
-    if not entry["suppliers"] and "mbarrier" in entry["waits_for"]:
+    if not entry["suppliers"] and "barrier" in entry:
         return f"{text}; the kernel has no instruction that arrives on it"
     return text
 
 
-def _blocked(cluster: Cluster, g: Group) -> dict[str, Any]:
-    assert g.wait is not None and g.wait_site is not None
+def _remedy(entry: dict[str, Any], wait: Wait) -> str:
+    """What would let the first waiter go on."""
+    if isinstance(wait, BarrierWait):
+        return "let as many threads reach the barrier as it expects, or lower its count"
+    if isinstance(wait, AllocationWait):
+        return "let tcgen05.dealloc free the columns before it, or ask for fewer"
+    if not isinstance(wait, MbarrierWait):
+        return "let what is waited for happen before the wait"
+    b = wait.barrier
+    missing = [s for s in entry["suppliers"] if s["executed"] == 0]
+    if not b.pending:
+        return "expect exactly the bytes of all copies of the phase, every box counted in full, and issue each of them"
+    if not entry["suppliers"]:
+        return f"let a thread, tcgen05.commit or a bulk copy arrive on {b.name}"
+    if missing and missing[0]["why"] == BLOCKED:
+        text = f"let line {missing[0]['line']} come before the wait, or leave it to threads that do not wait"
+        if wait.phase == 0 and b.pending == b.expected:
+            text += "; a producer's first wait on a fresh barrier takes parity 1"
+        return text
+    if missing:
+        return f"let the threads that should arrive reach line {missing[0]['line']}"
+    return (
+        f"let {b.expected} arrivals come in every phase, or give mbarrier.init the number that do"
+    )
+
+
+def _blocked(cluster: Cluster, groups: list[Group]) -> dict[str, Any]:
+    """Groups of one CTA that wait at one place for the same."""
+    first, (agents,) = groups[0], _together(groups)
+    assert first.wait_site is not None
     entry: dict[str, Any] = {
-        "who": str(g),
-        "threads": g.n,
-        "instruction": g.wait_site.mnemonic,
-        "file": g.wait_site.file,
-        "line": g.wait_site.line,
-        "waits_for": g.wait.describe(),
+        "who": str(agents),
+        "threads": len(agents.lanes),
+        "instruction": first.wait_site.mnemonic,
+        "file": first.wait_site.file,
+        "line": first.wait_site.line,
+        "waits_for": _waits_for(first),
         "suppliers": [],
     }
-    wait = g.wait
-    if isinstance(wait, LanesWait):
-        wait = next(w for _, w in wait.parts if w is not None and not w.ready())
+    wait = _wait(first)
     if isinstance(wait, MbarrierWait):
         b = wait.barrier
         entry["barrier"] = {
@@ -89,8 +153,16 @@ def _blocked(cluster: Cluster, g: Group) -> dict[str, Any]:
             "expected": b.expected,
             "bytes_missing": b.tx,
         }
-        entry["suppliers"] = _suppliers(cluster, b.name.partition("[")[0])
+        entry["suppliers"] = _suppliers(cluster, b.name)
     return entry
+
+
+def _supplied(entry: dict[str, Any]) -> list[str]:
+    found = []
+    for s in entry["suppliers"]:
+        has = "was" if s["executed"] else "has"
+        found.append(f"{s['mnemonic']} at line {s['line']}, which arrives there, {has} {s['why']}")
+    return found
 
 
 def _suppliers(cluster: Cluster, name: str) -> list[dict[str, Any]]:
@@ -99,17 +171,14 @@ def _suppliers(cluster: Cluster, name: str) -> list[dict[str, Any]]:
     waiting = {
         g.wait_site.line for g in cluster.groups if g.wait_site is not None and g.wait is not None
     }
-    for order, barrier in cluster.program.arrivals:
-        if barrier != name:
-            continue
-        place = cluster.program.instructions[order]
-        executed = cluster.counts[order] - cluster.counts_before[order]
+    for place in cluster.program.arrivals_on(name):
+        executed = cluster.counts[place.order] - cluster.counts_before[place.order]
         if executed:
-            why = f"executed {executed} times"
+            why = "executed once" if executed == 1 else f"executed {executed} times"
         elif waiting and place.line > max(waiting):
-            why = "not been reached: every thread that could is blocked before it"
+            why = BLOCKED
         else:
-            why = "never been reached, or is in a branch that no thread took"
+            why = NEVER_TAKEN
         found.append(
             {
                 "mnemonic": place.mnemonic,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import device_ir as ir
+from .decode_0_26_copies import COPIES
 from .decode_0_26_warpgroup import WARPGROUP
 from .decoder import Decoder, number_of, operands, text_of, with_cta_group
 from .errors import UnsupportedInstruction
@@ -130,6 +131,23 @@ def _mbarrier_arrive_expect_tx(args: list[Any]) -> Decoded:
     return Decoded("mbarrier.arrive.expect_tx", arrival | {"tx_count": args[1]})
 
 
+def _mbarrier_arrive_no_complete(args: list[Any]) -> Decoded:
+    """[mbar, count, (pred), space, has_pred]."""
+    pred = args[2] if number_of(args[-1]) else 1
+    return Decoded("mbarrier.arrive.noComplete", {"mbar": args[0], "count": args[1], "pred": pred})
+
+
+def _mbarrier_complete_tx(args: list[Any]) -> Decoded:
+    """[mbar, bytes, (remote), (pred), sem, scope, space, has_remote, has_pred]."""
+    has_remote, has_pred = number_of(args[-2]), number_of(args[-1])
+    named: Operands = {"mbar": args[0], "tx_count": args[1]}
+    named |= {
+        "cta": args[2] if has_remote else None,
+        "pred": args[2 + has_remote] if has_pred else 1,
+    }
+    return Decoded("mbarrier.complete_tx", named)
+
+
 def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Operands:
     """The operands of an arrival from [(remote), (pred), sem, scope, space]."""
     return {
@@ -147,24 +165,6 @@ def _try_wait(scope: str) -> Decoder:
     )
 
 
-def _bulk_tensor_load(args: list[Any]) -> Decoded:
-    """[rank, dst, mbar, map, cta_mask, cta_group, policy, has_policy, mode, mbar_is_address, multicast, *coordinates].
-
-    `mbar_is_address`: the barrier is given by its 32-bit shared address, which may lie in another CTA.
-    """
-    if text_of(args[8]) != "tile":
-        raise UnsupportedInstruction("cp.async.bulk.tensor with gather4 is not simulated")
-    named: Operands = {
-        "dst": args[1],
-        "mbar": args[2],
-        "tensor_map": args[3],
-        "coordinates": list(args[11:]),
-        "cta_mask": args[4] if number_of(args[10]) else None,
-        "cta_group": number_of(args[5]),
-    }
-    return Decoded("cp.async.bulk.tensor.g2s", named)
-
-
 def _mapa(args: list[Any]) -> Decoded:
     """[address, rank, space, type, dtype]: of a generic address, or of a 32-bit shared one."""
     return Decoded("mapa", {"addr": args[0], "cta": args[1]})
@@ -173,21 +173,6 @@ def _mapa(args: list[Any]) -> Decoded:
 def _special_register(args: list[Any]) -> Decoded:
     """[bits, name]."""
     return Decoded("mov.special_register", {"name": text_of(args[1])})
-
-
-def _bulk_tensor_store(args: list[Any]) -> Decoded:
-    """[rank, src, map, policy, has_policy, *coordinates]."""
-    return Decoded(
-        "cp.async.bulk.tensor.s2g",
-        {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])},
-    )
-
-
-def _bulk_wait(args: list[Any]) -> Decoded:
-    return Decoded(
-        "cp.async.bulk.wait_group",
-        {"newest": number_of(args[0]), "reads_only": bool(number_of(args[1]))},
-    )
 
 
 def _fence_proxy_async(args: list[Any]) -> Decoded:
@@ -218,6 +203,9 @@ DECODE_0_26: dict[str, Decoder] = {
     ),
     "tirx.ptx.mapa": _mapa,
     "tirx.cuda.cvta_generic_to_shared": operands("cvta.to.shared", "addr"),
+    "tirx.ptr_byte_offset": lambda args: Decoded(
+        "add.pointer", {"pointer": args[0], "offset": args[1], "element_bytes": 1}
+    ),
     "tirx.ptx.fetch_register": _special_register,
     "tirx.cuda.thread_fence": _constant("fence", sem="sc", scope="gpu"),
     "tirx.ptx.fence": lambda args: Decoded(
@@ -225,12 +213,14 @@ DECODE_0_26: dict[str, Decoder] = {
     ),
     "tirx.ptx.mbarrier_arrive": _mbarrier_arrive,
     "tirx.ptx.mbarrier_arrive_expect_tx": _mbarrier_arrive_expect_tx,
-    "tirx.ptx.cp_async_bulk_tensor_g2s_cluster": _bulk_tensor_load,
-    "tirx.ptx.cp_async_bulk_tensor_shared_to_global": _bulk_tensor_store,
-    "tirx.ptx.cp_async_bulk_commit_group": operands("cp.async.bulk.commit_group"),
-    "tirx.ptx.cp_async_bulk_wait_group": _bulk_wait,
-    "tirx.ptx.prefetch_tensormap": lambda args: Decoded(
-        "prefetch.tensormap", {"tensor_map": args[0]}
+    "tirx.ptx.mbarrier_arrive_no_complete": _mbarrier_arrive_no_complete,
+    "tirx.ptx.mbarrier_complete_tx": _mbarrier_complete_tx,
+    "tirx.ptx.griddepcontrol_wait": operands("griddepcontrol.wait"),
+    "tirx.ptx.griddepcontrol_launch_dependents": operands("griddepcontrol.launch_dependents"),
+    "tirx.cuda.nano_sleep": operands("nanosleep", "t"),
+    "tirx.ptx.setmaxnreg": lambda args: Decoded(
+        "setmaxnreg",
+        {"action": "inc" if number_of(args[0]) else "dec", "count": number_of(args[1])},
     ),
     "tirx.ptx.elect_sync": operands("elect.sync"),
     "tirx.ptx.fence_mbarrier_init": operands("fence.mbarrier_init"),
@@ -254,6 +244,7 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.tcgen05_wait_st": operands("tcgen05.wait::st"),
     "tirx.ptx.tcgen05_fence_before_thread_sync": operands("tcgen05.fence::before_thread_sync"),
     "tirx.ptx.tcgen05_fence_after_thread_sync": operands("tcgen05.fence::after_thread_sync"),
+    **COPIES,
     **WARPGROUP,
 }
 """TVM 0.26 intrinsic -> decoder of its argument list."""

@@ -8,7 +8,7 @@ from . import device_ir as ir
 from .decode_0_26 import DECODE_0_26, HELPERS_0_26
 from .decoder import Decoder, text_of
 from .errors import UnsupportedInstruction
-from .instructions import REGISTRY, Decoded
+from .instructions import INLINE, REGISTRY, Decoded
 
 
 def decode(call: ir.Call) -> Decoded:
@@ -29,7 +29,7 @@ def decode(call: ir.Call) -> Decoded:
             "CONTRIBUTING.md says how to add it"
         )
     decoded = _decoded(decoder, call, call.args)
-    if decoded.mnemonic not in REGISTRY:
+    if decoded.mnemonic not in REGISTRY and decoded.mnemonic not in INLINE:
         raise UnsupportedInstruction(
             f"{call.site}: the simulator does not know the instruction {decoded.mnemonic} ({call.name}); "
             "CONTRIBUTING.md says how to add it"

@@ -158,7 +158,8 @@ class ExpressionWriter:
             place = self.out.place("ld.local", self.site)
             name = self.out.constant(("name", e.buffer.name))
             slot = self.out.layout.slot(object())
-            return self.out.define(slot, f"initialised(g, {place}, {name}, {text})")
+            stored = self.out.use(self.out.layout.stored(scalar))
+            return self.out.define(slot, f"initialised(g, {place}, {name}, {text}, {stored})")
         dtype = self.out.constant(("dtype", e.dtype))
         root = e.buffer.root
         slot = self.out.layout.slot(object())
@@ -185,6 +186,8 @@ class ExpressionWriter:
         if scalar is not None:
             self.out.layout.mutable.add(scalar)
             self.out.define(scalar, value)
+            if scalar in self.out.layout.unset:
+                self.out.define(self.out.layout.stored(scalar), "1")
             return
         dtype = self.out.constant(("dtype", s.buffer.dtype))
         if s.buffer.root.scope == "local":

@@ -5,21 +5,25 @@ Source: PTX ISA 9.1, fence.proxy.async; "Memory Consistency Model for 5th genera
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .ordering import Actor
 from .shadow_memory import Event, Region
-from .vector_clock import ASYNC, SEEN, TCGEN05
+from .vector_clock import SEEN, TCGEN05
+
+Covers = Callable[[Any, Any], bool]
+"""Whether the accesses of agents up to an epoch have been fenced for the async proxy, as far as an actor has seen."""
 
 
 def missing_fence(
-    old: Event, mask: Any, event: Event, actor: Actor, where: Region, same_cta: bool
+    old: Event, mask: Any, event: Event, actor: Actor, where: Region, covered: Covers, late: bool
 ) -> tuple[str, str] | None:
     """(code, rule variant) of a fence that the ordered pair lacks.
 
-    A fence by the issuer of the later access, after the rendezvous, will do within a CTA only.
+    `late`: a fence by the issuer of the later access, after the rendezvous, will do.
     """
     if old.proxy == "tmem":
         return _missing_tcgen05_fence(old, actor)
@@ -28,14 +32,14 @@ def missing_fence(
     agents, epochs = old.agents, old.epochs
     variant = "" if old.writes else "read"
     if event.proxy == "async":
-        if actor.clock.covers(ASYNC, agents, epochs):
+        if covered(agents, epochs):
             return None
         if old.units is not None and mask is not None:
             agents = np.unique(old.agents_of(where.indices[mask] * where.unit_bytes)[1])
             epochs = old.epoch_of(agents)
-            if actor.clock.covers(ASYNC, agents, epochs):
+            if covered(agents, epochs):
                 return None
-        late = same_cta and actor.proxy_fence.covers(SEEN, agents, epochs)
+        late = late and actor.proxy_fence.covers(SEEN, agents, epochs)
         return "missing-proxy-fence", "late" if late else variant
     return (
         None if actor.proxy_fence.covers(SEEN, agents, epochs) else ("missing-proxy-fence", variant)

@@ -182,6 +182,11 @@ class Findings:
         """Whether accesses have to be ordered at all."""
         return "races" in self.categories
 
+    @property
+    def wants_memory(self) -> bool:
+        """Whether it has to be known what has been written."""
+        return "memory" in self.categories
+
     def add(self, finding: Finding, rule: str = "", always: bool = False) -> None:
         """Record a finding; its severity comes from the table.
 

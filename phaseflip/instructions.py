@@ -37,6 +37,9 @@ class Decoded:
 
 REGISTRY: dict[str, Instruction] = {}
 
+INLINE = {"add.pointer", "add.matrix_descriptor"}
+"""Decoded calls that are arithmetic, written in place: they have no function."""
+
 
 def instruction(
     mnemonic: str, *, waits: bool = False, uniform: tuple[str, ...] = ()

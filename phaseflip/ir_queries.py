@@ -6,10 +6,7 @@ from typing import Any
 
 from . import device_ir as ir
 from .decoding import decode
-from .instructions import REGISTRY, Decoded
-
-INLINE = {"add.pointer", "add.matrix_descriptor"}
-"""Decoded calls that are arithmetic, written in place."""
+from .instructions import INLINE, REGISTRY, Decoded
 
 
 def observable(e: Any) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .advice import race_report
+from .advice import COMMITTED, race_report, without_commit
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
-from .ordering import Actor, Ordering
+from .ordering import COPIES, Actor, Ordering
 from .shadow_memory import Event, Region, numbers
-from .vector_clock import SCOPED, SEEN, TCGEN05
+from .vector_clock import ASYNC, SCOPED, SEEN, TCGEN05
 
 COLLECTIVE = "tcgen05.alloc"
 """Writes the address as one store of the warp."""
@@ -34,11 +34,19 @@ class Judge(Ordering):
     def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
         super().__init__(threads, cta_threads)
         self.launch = launch
+        self.silent = True
+        """Nothing has been reported of the access that is being judged."""
         self.step_start = 0
         """Number of the first event of the instruction that is being told of."""
         self.unwritten: dict[int, Finding] = {}
         self.superseded: dict[int, list[int]] = {}
         """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
+        self.of_mmas: list[tuple[Finding, Event]] = []
+        """Races with an MMA."""
+
+    def _number(self, event: Event) -> None:
+        event.number = len(self.launch.events)
+        self.launch.events.append(event)
 
     def _judge(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
         for number in numbers(before):
@@ -50,6 +58,8 @@ class Judge(Ordering):
     def _judge_event(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
     ) -> None:
+        if old.lane is not None and event.lane not in (None, old.lane):
+            return
         if not self._ordered(old, actor):
             if self._same_pipeline(old, event, actor):
                 return
@@ -70,9 +80,25 @@ class Judge(Ordering):
             return "tmem-unallocated", ""
         if old.place.mnemonic == "mbarrier.init" and event.writes:
             return "barrier-reinitialised", ""
-        return self._missing_scope(old, event, actor) or missing_fence(
-            old, mask, event, actor, where, self._same_cta(old, event)
-        )
+        narrow = self._missing_scope(old, mask, actor, where)
+        if narrow is not None or old.proxy == event.proxy == "generic":
+            return narrow
+        memory = self._seen_by_writer(old, where.memory)
+
+        def covered(agents: Any, epochs: Any) -> bool:
+            if memory == "own":
+                return actor.clock.covers(ASYNC, agents, epochs)
+            return self.proxy_fences.cover(memory, agents, epochs, actor.clock)
+
+        late = memory != "peer" and self._same_cta(old, event)
+        return missing_fence(old, mask, event, actor, where, covered, late)
+
+    def _seen_by_writer(self, old: Event, memory: Any) -> str:
+        """What a memory is to the threads of an access: "own" shared memory, that of a "peer" CTA, "global", or "tmem"."""
+        if memory.kind != "shared":
+            return str(memory.kind)
+        own = self.threads == self.cta_threads or memory.rank == old.issuer // self.cta_threads
+        return "own" if own else "peer"
 
     def _in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
         """Whether nothing is wrong with an access after an old one, by order and fences alone."""
@@ -84,29 +110,39 @@ class Judge(Ordering):
             old.owner is self and old.issuer // self.cta_threads == event.issuer // self.cta_threads
         )
 
-    def _missing_scope(self, old: Event, event: Event, actor: Actor) -> tuple[str, str] | None:
-        """Ordered between CTAs, but by a release or an acquire whose scope is one CTA."""
-        if self.threads == self.cta_threads or old.owner is not self or self._same_cta(old, event):
+    def _missing_scope(
+        self, old: Event, mask: Any, actor: Actor, where: Region
+    ) -> tuple[str, str] | None:
+        """Ordered through another CTA, but by a release or an acquire whose scope is one CTA."""
+        if self.threads == self.cta_threads or old.owner is not self:
             return None
-        if actor.clock.covers(SCOPED, old.agents, old.epochs):
+        clock, agents, epochs = actor.clock, old.agents, old.epochs
+        if clock.covers(SCOPED, agents, epochs):
             return None
-        return "scope-too-narrow", ""
+        if not isinstance(agents, np.ndarray):
+            return ("scope-too-narrow", "") if clock.covers(SEEN, agents, epochs) else None
+        if old.units is not None and mask is not None:
+            agents = np.unique(old.agents_of(where.indices[mask] * where.unit_bytes)[1])
+            epochs = old.epoch_of(agents)
+        narrow = (clock.rows[SEEN, agents] >= epochs) & (clock.rows[SCOPED, agents] < epochs)
+        return ("scope-too-narrow", "") if narrow.any() else None
 
     def _ordered(self, old: Event, actor: Actor) -> bool:
         return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
 
     def _same_pipeline(self, old: Event, event: Event, actor: Actor) -> bool:
-        """Two MMAs on one accumulator, of one shape: ordered by the tcgen05 fences of their threads, without a wait."""
+        """A copy and an MMA, or two MMAs on one accumulator, of one shape: ordered without a wait.
+
+        By their thread's program, or by the tcgen05 fences of their threads.
+        """
         if old.owner is not self or old.proxy != "tmem" or event.proxy != "tmem":
             return False
         key = self.pipelines.get(old.agents) if isinstance(old.agents, int) else None
         mine = self.pipelines.get(event.agents)
-        return (
-            key is not None
-            and mine is not None
-            and key[0] == mine[0]
-            and actor.after_fence.covers(TCGEN05, old.agents, old.epochs)
-        )
+        if key is None or mine is None or mine[0] == COPIES or key[0] not in (COPIES, mine[0]):
+            return False
+        same_thread = key[1] == mine[1]  # whose operations land in the order of their issue
+        return same_thread or actor.after_fence.covers(TCGEN05, old.agents, old.epochs)
 
     def _unordered(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> Any:
         """Which of the masked accesses really collide: a mask (None: all), or None here where none does.
@@ -162,10 +198,15 @@ class Judge(Ordering):
 
     def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
         """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
-        self.unwritten[event.number] = race_report(None, event, where.at(before == 0), "", "", {})
+        self.silent = False
+        self.unwritten[event.number] = race_report(None, event, where.at(before == 0))
 
     def finish(self) -> None:
         """The cluster has ended."""
+        for race, mma in self.of_mmas:
+            committed = self.committed.get(mma.agents, 0) >= mma.epochs
+            self.launch.findings.add(race if committed else without_commit(race, mma))
+        self.of_mmas.clear()
         for finding in self.unwritten.values():
             self.launch.findings.add(finding)
         self.unwritten.clear()
@@ -178,19 +219,22 @@ class Judge(Ordering):
             events += self.superseded.pop(number, ())
 
     def _issued_twice(self, a: Event, b: Event) -> bool:
-        """Whether two threads issue one MMA: the same instruction, iteration, accumulator and shape."""
-        return (
-            a.place == b.place
-            and a.place.mnemonic == "tcgen05.mma"
-            and a.owner is b.owner
-            and a.issuer != b.issuer
-            and a.position[0] == b.position[0]
-            and self.pipelines[a.agents][0] == self.pipelines[b.agents][0]
-        )
+        """Whether two threads issue one MMA or copy: the same instruction, iteration, accumulator and shape."""
+        if a.place != b.place or a.place.mnemonic not in COMMITTED or a.owner is not b.owner:
+            return False
+        if a.issuer == b.issuer or a.position[0] != b.position[0]:
+            return False
+        one, other = (self.pipelines.get(e.agents, (None, 0))[0] for e in (a, b))
+        return bool(one == other)
 
     def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
+        self.silent = False
         self._explain([old.number, event.number])
         if not code and self._issued_twice(old, event):
             code = "duplicate-issue"
-        finding = race_report(old, event, where, code, rule, self.stale_waits)
-        self.launch.findings.add(finding, rule)
+        finding = race_report(old, event, where, code, rule, self.stale_waits, self.fresh_waits)
+        mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
+        if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
+            self.of_mmas.append((finding, mma))  # a commit may still follow
+        else:
+            self.launch.findings.add(finding, rule)

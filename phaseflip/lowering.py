@@ -6,6 +6,7 @@ import functools
 import importlib
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,9 @@ from .light_stacks import use_light_stacks
 from .tvm_version import check_tvm_version
 
 DEFAULT_ARCH = "sm_100a"
+COMPILE_CALLBACK = "tvm_callback_cuda_compile"
+Compile = Callable[[str], bytes]
+"""CUDA text to machine code."""
 
 LOWERED_CACHE_SIZE = 128
 """PrimFuncs whose lowered form is kept, half a megabyte each."""
@@ -52,11 +56,16 @@ class LoweredKernel:
 
     def cuda_source(self) -> str:
         """The CUDA C++ text that TVM generates for the device function."""
-        return generated(self.function, self.arch)[1]
+        return cuda_source(self.function, self.arch)
 
-    def export(self, file: Path) -> str:
+    def export(self, file: Path, compile: Compile) -> str:
         """As `export_library` of this function alone, under the name "main"."""
-        return export_library({"main": self.function}, self.arch, file)
+        return export_library({"main": self.function}, self.arch, file, compile)
+
+
+def cuda_source(func: Any, arch: str = DEFAULT_ARCH) -> str:
+    """The CUDA C++ text that TVM generates for a PrimFunc."""
+    return generated(func, arch)[1]
 
 
 def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
@@ -97,7 +106,8 @@ def generated(func: Any, arch: str = DEFAULT_ARCH) -> tuple[str, str]:
 
     It is lowered without the line marks: they move the places where TVM names common subexpressions.
     """
-    module = _runtime_module({"main": tir.unmark_lines(func)}, arch)
+    text_only = {"main": tir.unmark_lines(func)}
+    module = _runtime_module(text_only, arch, lambda source: b"not compiled")
     return str(module.inspect_source()), "\n".join(str(m.inspect_source()) for m in module.imports)
 
 
@@ -121,22 +131,31 @@ def _reason(error: Exception) -> str:
     return "; ".join([lines[0], *causes[-1:]])
 
 
-def export_library(functions: dict[str, Any], arch: str, file: Path) -> str:
+def export_library(functions: dict[str, Any], arch: str, file: Path, compile: Compile) -> str:
     """Write a shared library with host parts and CUDA source of PrimFuncs, which TVM's runtime loads; return the source.
 
-    A function is called by its name in `functions`.
+    A function is called by its name in `functions`. Where TVM has its CUDA runtime, it wants machine code at once, and
+    gets it from `compile`; elsewhere the library asks for it when it is loaded.
     """
     plain = {name: tir.unmark_lines(f) for name, f in functions.items()}
     if len(plain) > 1:
         plain = {name: f.with_attr("global_symbol", name) for name, f in plain.items()}
-    module = _runtime_module(plain, arch)
+    module = _runtime_module(plain, arch, compile)
     tvm.runtime.Executable(module).export_library(str(file))
     return "\n".join(str(m.inspect_source()) for m in module.imports)
 
 
-def _runtime_module(functions: dict[str, Any], arch: str) -> Any:
+def _runtime_module(functions: dict[str, Any], arch: str, compile: Compile) -> Any:
+    """Host and device modules of all functions; TVM's own choice of a compiler and an architecture is kept out of it."""
     build = importlib.import_module("tvm.tirx.build")
-    return build.tir_to_runtime(*_run_passes(functions, arch), _host_target())
+    lowered = _run_passes(functions, arch)
+    usual = tvm.get_global_func(COMPILE_CALLBACK, allow_missing=True)
+    tvm.register_global_func(COMPILE_CALLBACK, lambda source: compile(str(source)), override=True)
+    try:
+        return build.tir_to_runtime(*lowered, _host_target())
+    finally:
+        if usual is not None:
+            tvm.register_global_func(COMPILE_CALLBACK, usual, override=True)
 
 
 def _host_target() -> Any:

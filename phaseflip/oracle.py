@@ -310,7 +310,7 @@ def _judge(
         message = f"{wrong} of {D.size} elements are outside {permitted}; the worst is {what}"
         if not isinstance(limits, str):
             message = (
-                f"{wrong} of {D.size} elements are out of bounds; the worst is {what}, "
+                f"{wrong} of {D.size} elements are outside the error bound; the worst is {what}, "
                 f"outside {permitted}"
             )
     else:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
 from .peer_access import PeerAccesses
-from .vector_clock import ASYNC, SEEN, TCGEN05, Clock, Part, join, meet
+from .vector_clock import PAST, SEEN, TCGEN05, Clock, Part, join, meet
+
+COPIES = "tcgen05.cp"
+"""Pipeline of the copies of a thread to Tensor Memory: with the MMAs that come after them, not with one another."""
 
 
 @dataclass(eq=False)
@@ -38,6 +42,20 @@ class Ticket:
         return clock.with_entries(size, (SEEN, self.component, self.number))
 
 
+class FreshWait(NamedTuple):
+    """A wait that passed at once, by the parity of the phase before the first of a fresh barrier."""
+
+    place: Any
+    consumed: np.ndarray
+    """Thread -> last phase of the barrier that it has waited for."""
+    results: frozenset[str]
+    """Mnemonics of the operations whose completion the barrier tells."""
+
+    def meant(self, thread: int, mnemonic: str) -> bool:
+        """Whether such an operation's result may have been meant: the thread has not waited for a real phase since."""
+        return mnemonic in self.results and bool(self.consumed[thread] < 0)
+
+
 def all_done(tickets: list[Ticket], size: int) -> Clock:
     """What the completion of all these operations of one thread tells; the newest is the last."""
     done = [(SEEN, t.component, t.number) for t in tickets]
@@ -55,28 +73,6 @@ class Actor:
     ticket: Ticket | None = None
 
 
-FENCE_SCOPES = ("cta", "cluster")
-
-
-class ReleasedByFences:
-    """For every thread what it knew at its last releasing fence: a clock, and its own epochs (in all and fenced)."""
-
-    def __init__(self, threads: int, zero: Clock) -> None:
-        self.clocks = np.full(threads, zero, object)
-        self.epochs = np.zeros(threads, np.int32)
-        self.fenced = np.zeros(threads, np.int32)
-
-    def add(self, thread: int, clock: Clock) -> None:
-        """A thread releases a clock too."""
-        self.clocks[thread] = join([self.clocks[thread], clock])
-
-    def clock(self, threads: np.ndarray, size: int) -> Clock:
-        """What the fences of these threads released, together."""
-        return join(self.clocks[threads].tolist()).with_entries(
-            size, (SEEN, threads, self.epochs[threads]), (ASYNC, threads, self.fenced[threads])
-        )
-
-
 class Ordering:
     """Happens-before of one cluster of `threads` threads (all CTAs), `cta_threads` in each CTA.
 
@@ -91,6 +87,7 @@ class Ordering:
         self.fenced = np.zeros(threads, np.int32)
         """Thread -> epoch up to which its own generic accesses are fenced for the async proxy."""
         self.zero = Clock.zero(self.size)
+        self.proxy_fences = ProxyFences()
         self.queues: dict[Any, int] = {}
         self.issued: dict[int, int] = {}
         self.pipelines: dict[int, tuple[Any, int]] = {}
@@ -99,6 +96,9 @@ class Ordering:
         """Scope -> what releasing fences of at least that scope have released, for relaxed arrivals after them."""
         self.stale_waits: dict[int, tuple[Any, int]] = {}
         """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
+        self.fresh_waits: dict[int, FreshWait] = {}
+        self.committed: dict[int, int] = {}
+        """Component of a queue of MMAs -> the newest of them that a commit tracks."""
 
     # -- knowledge --------------------------------------------------------------------------------------------------
     def start(self, lanes: np.ndarray) -> list[Part]:
@@ -169,9 +169,7 @@ class Ordering:
 
     def _with_own(self, clock: Clock, own: Any) -> Clock:
         """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
-        return clock.with_entries(
-            self.size, (SEEN, own, self.epochs[own]), (ASYNC, own, self.fenced[own])
-        )
+        return clock.owned_by(self.size, own, self.epochs[own], self.fenced[own])
 
     def snapshot(self, g: Any, lane: int) -> Clock:
         """What one thread of the group knows now."""
@@ -183,25 +181,21 @@ class Ordering:
         return next(p for p in g.knowledge if len(g.knowledge) == 1 or lane in p.lanes)
 
     @staticmethod
-    def weakest(g: Any, warp: int) -> Part:
-        """What every lane of the warp knows: a collective operation is only ordered after that."""
-        parts = g.knowledge
-        if len(parts) > 1:
-            parts = [p for p in parts if (p.lanes >> 5 == warp).any()]
-        if len(parts) == 1:
-            return parts[0]
-        clocks = ((p.clock, p.proxy_fence, p.after_fence) for p in parts)
-        return Part(g.lanes, *(meet(c) for c in zip(*clocks, strict=True)))
+    def weakest(g: Any, warp: int | None) -> Part:
+        """What every lane of the warp (None: of the group) knows: a collective operation is only ordered after that.
 
-    @staticmethod
-    def common(g: Any) -> Part:
-        """What every thread of the group knows."""
+        The same object until the knowledge of the group changes.
+        """
         if g.common is None or g.common[0] is not g.knowledge:
+            g.common = (g.knowledge, {})
+        met: dict[int | None, Part] = g.common[1]
+        if warp not in met:
             parts = g.knowledge
+            if warp is not None and len(parts) > 1:
+                parts = [p for p in parts if (p.lanes >> 5 == warp).any()]
             clocks = zip(*((p.clock, p.proxy_fence, p.after_fence) for p in parts), strict=True)
-            g.common = (parts, Part(g.lanes, *(meet(c) for c in clocks)))
-        part: Part = g.common[1]
-        return part
+            met[warp] = parts[0] if len(parts) == 1 else Part(g.lanes, *map(meet, clocks))
+        return met[warp]
 
     def tick(self, g: Any) -> None:
         """The threads begin a new epoch: what they do from here on is not part of what they did before."""
@@ -231,14 +225,23 @@ class Ordering:
             parts += inside.knowledge
         g.knowledge = parts
 
-    def fence_proxy_async(self, g: Any) -> None:
-        """fence.proxy.async: the threads' own accesses so far are ordered for the async proxy, and all they observed."""
+    def fence_proxy_async(self, g: Any, space: str) -> None:
+        """fence.proxy.async: the threads' own accesses so far are ordered for the async proxy, and all they observed.
+
+        As far as they are to memory of a state space: "" (any), shared::cta, shared::cluster, global.
+        """
         parts = []
         for part in g.knowledge:
             own = self.components(g, part.lanes)
-            self.fenced[own] = self.epochs[own]
+            self.proxy_fences.execute(
+                space, part.lanes + g.cta.first_component, self.epochs[own].copy()
+            )
+            near = space != "global"
+            if near:
+                self.fenced[own] = self.epochs[own]
             self.epochs[own] += 1
-            parts.append(Part(part.lanes, part.clock, part.clock, part.after_fence))
+            fence = part.clock if near else part.proxy_fence
+            parts.append(Part(part.lanes, part.clock, fence, part.after_fence))
         g.knowledge = parts
 
     def fence_before(self, g: Any) -> None:
@@ -326,6 +329,10 @@ class Ordering:
             self.size = max(self.size, component + 1)
         return component
 
+    def commit(self, tickets: list[Ticket]) -> None:
+        """A tcgen05.commit tracks these MMAs, and those before them in their queues."""
+        self.committed.update((t.component, t.number) for t in tickets)
+
     def learn(self, g: Any, lane: int, ticket: Ticket) -> None:
         """One thread learns that an operation is done."""
         self._learn(g, lane, ticket.component, ticket.number)
@@ -374,13 +381,14 @@ class Ordering:
         return True
 
     def knows_clock(self, g: Any, clock: Clock) -> bool:
-        """Whether every thread of the group knows all that a clock holds."""
+        """Whether every thread of the group knows that what released a clock has happened."""
+        theirs = clock.rows[PAST]
         for part in g.knowledge:
-            seen = part.clock.seen
-            size = min(seen.size, clock.seen.size)
-            late = np.flatnonzero(clock.seen[:size] > seen[:size])
+            mine = part.clock.rows[PAST]
+            size = min(mine.size, theirs.size)
+            late = np.flatnonzero(theirs[:size] > mine[:size])
             own = part.lanes + g.cta.first_component
-            if clock.seen[size:].any() or len(late) > 1:
+            if theirs[size:].any() or len(late) > 1:
                 return False
             if len(late) == 1 and not (len(own) == 1 and own[0] == late[0]):
                 return False

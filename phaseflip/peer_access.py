@@ -41,7 +41,9 @@ class PeerAccesses:
         """An asynchronous operation accesses the CTA of a rank, which is its issuer's `own`, or another."""
         key = (rank, ticket.place.order, own)
         site = self.sites.setdefault(key, _Site(ticket.place, own))
-        site.last[ticket.component] = (ticket.number, ticket.who)
+        known = site.last.get(ticket.component, (0, None))
+        if known[0] < ticket.number:  # operations of one queue may land in any order
+            site.last[ticket.component] = (ticket.number, ticket.who)
 
     def exited(self, rank: int, clock: Clock) -> None:
         """Threads of a CTA have exited, knowing this."""
@@ -64,16 +66,18 @@ class PeerAccesses:
                 if component >= past.size or past[component] < epoch
             ]
             if late:
-                found.append(_peer_exited(site.place, str(late[0]), names[rank]))
+                found.append(_peer_exited(site, str(late[0]), names[rank]))
         return found
 
 
-def _peer_exited(place: Any, who: str, cta: str) -> Finding:
+def _peer_exited(site: _Site, who: str, cta: str) -> Finding:
     return Finding(
         "peer-exited",
         f"no thread of {cta} knows of it when it exits, so {cta} may have left, and its memory with it",
-        place=place,
-        what=f"{who} accesses memory of {cta}",
-        fix="before they exit, let all threads of the cluster pass a cluster barrier, after the last such access is known "
+        place=site.place,
+        what=f"{site.place.mnemonic} of {who} accesses memory of {cta}",
+        fix="let a thread of the CTA wait for its completion before it exits (its mbarrier, or its bulk group)"
+        if site.own
+        else "before they exit, let all threads of the cluster pass a cluster barrier, after the last such access is known "
         "to have completed",
     )

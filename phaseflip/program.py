@@ -18,13 +18,24 @@ DYNAMIC_SHARED_BASE = 1024
 """Byte offset of dynamic shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
 
 
+@dataclass(frozen=True)
+class Flow:
+    """What a block does to registers: slots that its instructions and its exit depend on, and (slot, slots that it is
+    computed from) of all that it assigns."""
+
+    effects: set[int]
+    definitions: list[tuple[int, set[int]]]
+    successors: list[int]
+
+
 @dataclass(eq=False)
 class Program:
     """Executable form of one device function; holds no state of any run.
 
     `blocks[i](group)` runs block i; `live_in[i]` are the register slots that it or a later block reads first,
     `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every
-    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory;
+    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory,
+    `local_names` of the local arrays in a thread's frame; `flows` the flow of every block;
     `arrivals` and `inits` (position in `instructions`, name of the barrier) of all that arrive on or initialise an
     mbarrier.
     """
@@ -44,6 +55,8 @@ class Program:
     shared_names: list[tuple[int, str]] = field(default_factory=list)
     arrivals: list[tuple[int, str]] = field(default_factory=list)
     inits: list[tuple[int, str]] = field(default_factory=list)
+    local_names: list[tuple[int, str]] = field(default_factory=list)
+    flows: list[Flow] = field(default_factory=list)
 
     def shared_view(self, offset: int) -> tuple[str, int]:
         """(name, first byte) of the buffer at a byte offset of the CTA's shared window, as far as addresses tell."""
@@ -57,7 +70,19 @@ class Program:
         """The buffer at a byte offset of the CTA's shared window."""
         return self.shared_view(offset)[0]
 
+    def local_name(self, offset: int) -> str:
+        """The local array at a byte offset of the frame."""
+        at = bisect.bisect_right(self.local_names, (offset, chr(0x10FFFF))) - 1
+        return self.local_names[at][1]
+
     def init_of(self, barrier: str) -> Place | None:
         """The first mbarrier.init of a barrier, or of the array that holds it ("full" for "full[1]")."""
+        return next(iter(self._on(barrier, self.inits)), None)
+
+    def arrivals_on(self, barrier: str) -> list[Place]:
+        """The instructions that arrive on a barrier, or on one of the array that holds it."""
+        return self._on(barrier, self.arrivals)
+
+    def _on(self, barrier: str, uses: list[tuple[int, str]]) -> list[Place]:
         array = barrier.partition("[")[0]
-        return next((self.instructions[order] for order, name in self.inits if name == array), None)
+        return [self.instructions[order] for order, name in uses if name == array]

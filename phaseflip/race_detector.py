@@ -14,22 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from .judge import Judge, Launch
+from .judge import Launch
 from .ordering import Actor, Ticket
 from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
+from .tensor_memory_races import TMEM_BANDS, TensorMemoryJudge
 from .vector_clock import among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
-
-TMEM_BANDS = 8
-"""TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column."""
-
 
 Commit = tuple[np.ndarray, np.ndarray, Event, Region]
 """A write that has been judged and is to be entered: write and read shadow, event, region."""
 
 
-class RaceDetector(Judge):
+class RaceDetector(TensorMemoryJudge):
     """Keeps the shadows of the memories of one cluster, and puts every access before the judge."""
 
     # -- accesses ---------------------------------------------------------------------------------------------------
@@ -54,7 +51,7 @@ class RaceDetector(Judge):
         later: list[Commit] | None = None
         parts = g.knowledge
         if len(parts) > 1 and self._all_alike(g, place, memory, offset, nbytes, writes):
-            parts = [self.common(g)]
+            parts = [self.weakest(g, None)]
         elif len(parts) > 1 and writes:
             shadow.locate(offset, nbytes)  # settles the granularity for all parts
             later = []
@@ -86,16 +83,20 @@ class RaceDetector(Judge):
     ) -> bool:
         """Whether what all threads of a group know is enough to find nothing wrong: then they need not be told apart."""
         shadow: Shadow = memory.shadow
-        if shadow.deferred is not None or shadow.hidden_reads:
+        if shadow.deferred is not None:
             return False
         written, read, indices, unit_bytes = shadow.locate(offset, nbytes)
         before = written[indices]
         if not writes and not shadow.initialised and not before.all():
             return False
-        part, own = self.common(g), g.lanes + g.cta.first_component
+        part, own = self.weakest(g, None), g.lanes + g.cta.first_component
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
         event = Event(0, writes, "generic", place, None, self, own, None, ((), 0), int(own[0]))
         where = Region(memory, indices, unit_bytes, None)
+        if shadow.hidden_reads:
+            extent = where.extent()
+            if any(hidden.meets(extent) for hidden in shadow.hidden_reads):
+                return False
         old = [self.launch.events[n] for n in numbers(before) + numbers(read[indices])]
         return all(o is None or self._in_order(o, None, event, actor, where) for o in old)
 
@@ -154,7 +155,10 @@ class RaceDetector(Judge):
         if shadow.deferred is not None:
             if not event.writes:
                 event.unit_agents = agents
-                shadow.deferred.append((event, offset, nbytes))
+                if not (
+                    shadow.deferred and _same_read(shadow.deferred[-1], (event, offset, nbytes))
+                ):
+                    shadow.deferred.append((event, offset, nbytes))
                 return
             self._replay(shadow)
         writes, reads, indices, unit_bytes = shadow.locate(offset, nbytes)
@@ -165,11 +169,13 @@ class RaceDetector(Judge):
         if not event.writes and self._repeats(reads[indices], event):
             return
         self._number(event)
+        self.silent = True
         where = Region(memory, indices, unit_bytes, agents)
         before = writes[indices]
         if not event.writes and not shadow.initialised and not before.all():
             self._uninitialised(event, where, before)
         self._judge(before, event, actor, where)
+        event.clean = self.silent
         if event.writes:
             self._judge(reads[indices], event, actor, where)
             if shadow.hidden_reads:
@@ -213,7 +219,11 @@ class RaceDetector(Judge):
             self.superseded[event.number] = earlier
 
     def _repeats(self, before: np.ndarray, event: Event) -> bool:
-        """Whether the same threads have read all of this in the same epoch: then nothing new can be said."""
+        """Whether the same threads have read all of this before, and nothing new can be said.
+
+        In the same epoch nothing has changed. Later they know more than then: what was in order still is, and the old read
+        becomes the new one.
+        """
         first = int(before[0])
         old = self.launch.events[first]
         if (
@@ -223,8 +233,12 @@ class RaceDetector(Judge):
             or not (before == first).all()
         ):
             return False
-        same_agents = old.owner is self and np.array_equal(old.agents, event.agents)
-        return same_agents and np.array_equal(old.epochs, event.epochs)
+        if old.owner is not self or not np.array_equal(old.agents, event.agents):
+            return False
+        if old.clean:
+            old.epochs, old.position, old.place = event.epochs, event.position, event.place
+            return True
+        return np.array_equal(old.epochs, event.epochs)
 
     def _replay(self, shadow: Shadow) -> None:
         """The first write of a memory: enter the reads that were put off."""
@@ -245,10 +259,6 @@ class RaceDetector(Judge):
                     )
             reads[indices] = event.number
 
-    def _number(self, event: Event) -> None:
-        event.number = len(self.launch.events)
-        self.launch.events.append(event)
-
     def _hide_unordered(
         self, shadow: Shadow, before: np.ndarray, event: Event, actor: Actor, where: Region
     ) -> None:
@@ -261,8 +271,8 @@ class RaceDetector(Judge):
             for hidden in shadow.hidden_reads:
                 gone = hidden.event.number == number or (
                     hidden.event.proxy == event.proxy
-                    and self._stands_for(hidden.event, event, actor)
                     and where.covers(hidden)
+                    and self._stands_for(hidden.event, event, actor)
                 )
                 if not gone:
                     kept.append(hidden)
@@ -289,22 +299,23 @@ class RaceDetector(Judge):
         return bool(own[late].all())  # the same threads: ordered by their programs
 
     def _judge_hidden(self, shadow: Shadow, event: Event, actor: Actor, where: Region) -> None:
-        low, high = where.extent()
+        extent = where.extent()
         for hidden in shadow.hidden_reads:
-            if hidden.low <= high and low <= hidden.high:
-                there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
-                both = np.isin(where.indices, there)
+            if hidden.meets(extent):
+                both = where.shared_with(hidden)
                 if both.any():
                     self._judge_event(hidden.event, both, event, actor, where)
 
     @staticmethod
     def _drop_hidden(shadow: Shadow, where: Region) -> None:
         """Forget hidden reads where they have been judged against a write."""
-        low, high = where.extent()
+        extent = where.extent()
         kept = []
         for hidden in shadow.hidden_reads:
-            if hidden.high < low or high < hidden.low:
+            if not hidden.meets(extent):
                 kept.append(hidden)
+                continue
+            if where.covers(hidden):
                 continue
             there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
             rest = np.setdiff1d(there, where.indices)
@@ -312,57 +323,13 @@ class RaceDetector(Judge):
                 kept.append(HiddenRead(hidden.event, rest, where.unit_bytes))
         shadow.hidden_reads = kept
 
-    def tmem_access(
-        self,
-        ticket: Ticket,
-        tmem: Any,
-        lanes: slice,
-        columns: slice,
-        writes: bool,
-        reads: bool = False,
-    ) -> None:
-        """A tcgen05 operation reads or writes a rectangle of Tensor Memory; lanes in multiples of 16.
 
-        `reads`: a write that accumulates onto what is there.
-        """
-        bands = slice(lanes.start >> 4, -(-lanes.stop // 16))
-        event = Event(
-            0, writes, "tmem", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
-            ticket.issuer,
-        )  # fmt: skip
-        self._number(event)
-        actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
-        index = (bands, columns)
-        where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
-        before = tmem.writes[index]
-        if (reads or not writes) and not before.all():
-            self._uninitialised(event, where, before.all(axis=0))
-        self._judge(before, event, actor, where)
-        if writes:
-            self._judge(tmem.reads[:, bands, columns], event, actor, where)
-            tmem.writes[index] = event.number
-            tmem.reads[:, bands, columns] = 0
-        else:
-            warpgroup = (ticket.issuer >> 7) % len(tmem.reads)
-            tmem.reads[warpgroup, bands, columns] = event.number
-
-    def tmem_free(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
-        """tcgen05.dealloc: every access to the columns must have ended, as far as the deallocating warp knows."""
-        own = g.lanes + g.cta.first_component
-        part = self.weakest(g, int(g.lanes[0]) >> 5)
-        actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
-        one = own[:1]  # as for other collective operations, the warp's first lane stands for it
-        event = Event(
-            0, True, "tmem", place, g.agents(g.lanes), self, one, self.epochs[one], g.position(place), int(own[0])
-        )  # fmt: skip
-        self._number(event)
-        where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)
-        for state in (tmem.writes, tmem.reads):
-            for number in numbers(state[..., columns]):
-                old = self.launch.events[number]
-                if old is not None and not self._ordered(old, actor):
-                    self._report(old, event, where.at(None), "tmem-freed-in-use")
-        tmem.writes[:, columns] = (
-            event.number
-        )  # what comes later and is not ordered after it collides with it
-        tmem.reads[..., columns] = 0
+def _same_read(a: tuple[Event, Any, int], b: tuple[Event, Any, int]) -> bool:
+    """Whether two reads are by the same threads, in the same epoch, of the same bytes: a loop that polls."""
+    (one, offset, nbytes), (other, offset2, nbytes2) = a, b
+    if one.place is not other.place or nbytes != nbytes2 or np.ndim(offset) != np.ndim(offset2):
+        return False
+    if np.ndim(offset) and offset[0] != offset2[0]:
+        return False
+    same = np.array_equal(offset, offset2) and np.array_equal(one.agents, other.agents)
+    return same and np.array_equal(one.epochs, other.epochs)

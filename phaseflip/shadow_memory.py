@@ -23,6 +23,8 @@ class Event:
     epochs: theirs.
     proxy: "generic", "async" or "tmem". units and unit_agents: what each of several threads touched, as far as they
     differ; None where all touched everything. Position is (iterations of the enclosing loops, order in the program).
+    issued: the issuer's epoch when it issued a tcgen05 operation; clock: what the freeing warp of a tcgen05.dealloc knew;
+    lane: the only lane of TMEM that is touched of those that are tracked together.
     """
 
     number: int
@@ -36,11 +38,16 @@ class Event:
     position: tuple[tuple[int, ...], int]
     issuer: int = -1
     fenced: bool = False
+    issued: int = 0
+    clock: Any = None
+    lane: int | None = None
     units: np.ndarray | None = None
     unit_agents: np.ndarray | None = None
     unit_bytes: int = UNIT
     order: np.ndarray | None = field(default=None, repr=False)
     shared: bool = False
+    clean: bool = False
+    """Whether nothing was found wrong when it was judged."""
 
     def agents_of(self, first_bytes: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
         """(rows, components): the components that touched the unit at each of these byte offsets.
@@ -69,12 +76,18 @@ class Event:
 class HiddenRead:
     """A read that a later one replaced in the shadow without standing for it."""
 
-    __slots__ = ("event", "indices", "unit_bytes", "low", "high")
+    __slots__ = ("event", "indices", "unit_bytes", "low", "high", "whole")
 
     def __init__(self, event: Event, indices: np.ndarray, unit_bytes: int) -> None:
         self.event, self.indices, self.unit_bytes = event, indices, unit_bytes
         self.low = int(indices.min()) * unit_bytes
         self.high = (int(indices.max()) + 1) * unit_bytes - 1
+        self.whole = event.units is None and len(indices) * unit_bytes == self.high - self.low + 1
+        """Whether it touched every byte from low to high: a tile does, and then no sets need be compared."""
+
+    def meets(self, extent: tuple[int, int]) -> bool:
+        """Whether it may touch bytes from the first to the last of an extent."""
+        return self.low <= extent[1] and extent[0] <= self.high
 
 
 class Shadow:
@@ -138,26 +151,40 @@ def numbers(found: np.ndarray) -> list[int]:
 class Region:
     """The units of an access: for messages and for precise comparison."""
 
-    __slots__ = ("memory", "indices", "unit_bytes", "agents")
+    __slots__ = ("memory", "indices", "unit_bytes", "agents", "_extent")
 
     def __init__(self, memory: Any, indices: np.ndarray, unit_bytes: int, agents: Any) -> None:
-        self.memory, self.indices, self.unit_bytes, self.agents = (
-            memory,
-            indices,
-            unit_bytes,
-            agents,
-        )
+        self.memory, self.indices, self.unit_bytes = memory, indices, unit_bytes
+        self.agents = agents
+        self._extent: tuple[int, int] | None = None
 
     def extent(self) -> tuple[int, int]:
         """First and last byte."""
-        low, high = int(self.indices.min()), int(self.indices.max())
-        return low * self.unit_bytes, (high + 1) * self.unit_bytes - 1
+        if self._extent is None:
+            low, high = int(self.indices.min()), int(self.indices.max())
+            self._extent = low * self.unit_bytes, (high + 1) * self.unit_bytes - 1
+        return self._extent
+
+    def whole(self) -> bool:
+        """Whether one agent touches every byte of the extent, each once."""
+        low, high = self.extent()
+        return self.agents is None and len(self.indices) * self.unit_bytes == high - low + 1
+
+    def shared_with(self, hidden: HiddenRead) -> np.ndarray:
+        """Which of the units a hidden read touched."""
+        if hidden.whole:
+            first, last = hidden.low // self.unit_bytes, hidden.high // self.unit_bytes
+            return np.asarray((self.indices >= first) & (self.indices <= last))
+        there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
+        return np.isin(self.indices, there)
 
     def covers(self, hidden: HiddenRead) -> bool:
         """Whether this access touches all that a hidden read touched."""
         low, high = self.extent()
         if hidden.low < low or high < hidden.high:
             return False
+        if self.whole():
+            return True
         there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
         return bool(np.isin(there, self.indices).all())
 

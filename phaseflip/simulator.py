@@ -249,6 +249,8 @@ class _Machine:
             self.start_cta(cluster, rank, index)
         try:
             Stepper(cluster, self.schedule).run()
+            if detector is not None:
+                detector.finish()
             cluster.check_exit()
         finally:
             if detector is not None:
@@ -300,8 +302,9 @@ class _Machine:
         for place, count in zip(self.program.instructions, self.counts, strict=True):
             executed[place.mnemonic] += count
         result = {m: n for m, n in sorted(executed.items()) if n}
-        if self.bytes["shared_to_global"]:
-            result["bytes_shared_to_global"] = self.bytes["shared_to_global"]
+        for path in ("shared_to_global", "shared_to_shared"):
+            if self.bytes[path]:
+                result[f"bytes_{path}"] = self.bytes[path]
         for path in (
             "global_loaded",
             "global_stored",

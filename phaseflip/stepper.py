@@ -11,13 +11,17 @@ from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
 from .machine.warp import Group
+from .polling import Polling
 from .schedule import Schedule
 
-TURN_BLOCKS = 10_000
-"""Blocks that a group may run before others get a turn: more than any loop of a kernel that does not poll needs."""
+TURN_BLOCKS = 2_500
+"""Blocks that a group may run before others get a turn: more than loops of kernels that do not poll mostly need."""
+
+TURN_STEPS = 1_000
+"""The same where every block is a turn, counted over all groups."""
 
 POLL_BLOCKS = 3_000_000
-"""Blocks in such long turns after which a cluster is given up: seconds of a loop that waits for nothing to come."""
+"""Blocks in such long turns after which a cluster is given up, even if something changes in every one of them."""
 
 
 class Stepper:
@@ -26,7 +30,8 @@ class Stepper:
     def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
         self.cluster, self.schedule = cluster, schedule
         self.single_blocks = schedule.by_warp
-        self.polled = 0
+        self.polled = self.steps = 0
+        self.polling = Polling(cluster)
 
     def run(self) -> None:
         """Until every thread has exited and nothing is in flight."""
@@ -42,6 +47,9 @@ class Stepper:
                 choice = self.schedule.pick(len(runnable), len(pipes))
                 if choice < len(runnable):
                     self.step(runnable[choice])
+                    self.steps += 1
+                    if self.single_blocks and self.steps % TURN_STEPS == 0:
+                        self.look_for_progress()
                 else:
                     land(pipes[choice - len(runnable)].popleft())
             elif not self.release_a_join() and not abandon_uninitialised(cluster):
@@ -74,10 +82,11 @@ class Stepper:
         while True:
             result = blocks[g.pc](g)
             if result.__class__ is int:
-                g.pc = result
+                back, g.pc = result <= g.pc, result
                 turn += 1
                 if (
                     turn > TURN_BLOCKS
+                    and back  # the same place in every iteration
                     and result != EXIT
                     and not (g.joins and g.joins[-1].pc == result)
                 ):
@@ -104,10 +113,24 @@ class Stepper:
     def yield_turn(self, g: Group, blocks: int) -> None:
         """A group that runs on and on may be polling: let others run, and end the run if nothing ever changes."""
         self.polled += blocks
-        if self.polled > POLL_BLOCKS:
-            raise Deadlock(polling_finding(self.cluster, g))
         self.cluster.groups.remove(g)
         self.cluster.groups.append(g)
+        self.look_for_progress()
+
+    def look_for_progress(self) -> None:
+        """Where all that can run only repeat themselves, let happen what waits for them to stop; if nothing, give up."""
+        cluster = self.cluster
+        runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
+        if self.polled <= POLL_BLOCKS:
+            if not self.polling.nothing_changes(runnable) or self.release_a_join():
+                return
+            pipe = next((p for p in cluster.pipes.values() if p), None)
+            if pipe is not None:
+                land(pipe.popleft())
+                return
+            if abandon_uninitialised(cluster):
+                return
+        raise Deadlock(polling_finding(cluster, runnable, self.polling.executed_since()))
 
     def meet(self, g: Group) -> Group | None:
         """A group at its join: the whole group if it was the last part, through as many joins as end here."""

@@ -90,6 +90,12 @@ class Layout:
         """The slot of an element of a local buffer kept in registers."""
         return self.slot((buffer.root, index.value))
 
+    def stored(self, slot: int) -> int:
+        """The slot that tells of each lane whether anything has been stored to one of `unset`."""
+        found = self.slot(("stored", slot))
+        self.mutable.add(found)
+        return found
+
     def shared_names(self, body: list[ir.Stmt]) -> list[tuple[int, str]]:
         """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending."""
         lowest: dict[str, int] = {}

@@ -12,9 +12,8 @@ from .control_flow import EXIT
 from .errors import UnsupportedInstruction
 from .expressions import ExpressionWriter
 from .finding import Place
-from .instructions import REGISTRY, Decoded
+from .instructions import INLINE, REGISTRY, Decoded
 from .ir_queries import (
-    INLINE,
     constant_range,
     ends_block,
     plain,
@@ -23,7 +22,9 @@ from .ir_queries import (
 from .program import Program
 from .storage import Layout
 
-ARRIVES = {"tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx"}
+ARRIVES = {
+    "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
+}  # fmt: skip
 """Instructions that arrive on the barrier at their operand `mbar`."""
 
 
@@ -81,6 +82,8 @@ class _Translator:
             shared_names=layout.shared_names(f.body),
             arrivals=self.arrivals,
             inits=self.inits,
+            flows=[b.flow() for b in self.blocks],
+            local_names=sorted((offset, buffer.name) for buffer, offset in layout.frame.items()),
         )
 
     # -- Emitter ----------------------------------------------------------------------------------------------------
@@ -149,7 +152,10 @@ class _Translator:
             return "None"
         result = "None"
         if wants_value:
-            result = self.define(self.layout.slot(object()), text)
+            slot = self.layout.slot(object())
+            if splits:
+                self.layout.mutable.add(slot)  # parts of the group that were split get it apart
+            result = self.define(slot, text)
         else:
             self.line(text)
         if splits:

@@ -61,6 +61,17 @@ class Clock:
                     rows[follows, components] = np.maximum(rows[follows, components], value)
         return Clock(rows)
 
+    def owned_by(self, size: int, own: Components, epochs: Any, fenced: Any) -> Clock:
+        """A copy of at least `size` components in which threads know themselves, up to their epochs.
+
+        Nobody knows more of a thread than the thread, so these entries never go down.
+        """
+        rows = self.rows.copy() if self.rows.shape[1] >= size else _padded(self.rows, size)
+        for row in (SEEN, SCOPED, PAST):
+            rows[row, own] = epochs
+        rows[ASYNC, own] = fenced
+        return Clock(rows)
+
     def with_past(self, other: Clock) -> Clock:
         """The same knowledge, after all that another clock holds: that has happened, but need not be visible."""
         size = max(self.rows.shape[1], other.rows.shape[1])
@@ -84,9 +95,10 @@ class Clock:
 
 
 def holds(clock: Clock, other: Clock) -> bool:
-    """Whether a clock has seen all that the other has."""
-    size = min(clock.seen.size, other.seen.size)
-    return bool((clock.seen[:size] >= other.seen[:size]).all()) and not other.seen[size:].any()
+    """Whether all that is past for another clock is past for this one: what released the other one has happened."""
+    mine, theirs = clock.rows[PAST], other.rows[PAST]
+    size = min(mine.size, theirs.size)
+    return bool((mine[:size] >= theirs[:size]).all()) and not theirs[size:].any()
 
 
 def _padded(rows: np.ndarray, size: int) -> np.ndarray:
@@ -158,6 +170,8 @@ def restrict(knowledge: Knowledge, lanes: np.ndarray) -> list[Part]:
         return [Part(lanes, part.clock, part.proxy_fence, part.after_fence)]
     found = []
     for part in knowledge:
+        if part.lanes[-1] < lanes[0] or part.lanes[0] > lanes[-1]:
+            continue
         inside = part.lanes[among(part.lanes, lanes)]
         if len(inside):
             found.append(Part(inside, part.clock, part.proxy_fence, part.after_fence))

@@ -12,8 +12,8 @@ from typing import Any
 
 from . import device_ir as ir
 from .decoding import decode
-from .instructions import Decoded
-from .ir_queries import INLINE, children
+from .instructions import INLINE, Decoded
+from .ir_queries import children
 from .storage import Layout
 
 ALONE = {"st.global", "cvt.x2"}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from regression.test_pipelined_kernels import Shape, kernel_of, require_right
+from phaseflip.kernel import find_kernel
+from regression.test_pipelined_kernels import Shape, require_right
 
 STAGES = 4
 TILE = {"hgemm_v7": (128, 128), "hgemm_v8": (256, 256), "hgemm_v9": (512, 256)}
@@ -42,7 +43,9 @@ def test_k_tiles_around_the_number_of_stages(name: str, k_tiles: int) -> None:
     rows, columns = TILE[name]
     shape = (rows, 2 * columns, 64 * k_tiles)
     schedules = ("in-order", "lazy", "random:1")
-    outputs = {require_right(kernel_of(name, 2), shape, s).D.tobytes() for s in schedules}
+    outputs = {
+        require_right(find_kernel(f"{name}:ctas=2"), shape, s).D.tobytes() for s in schedules
+    }
     assert len(outputs) == 1
 
 
@@ -60,7 +63,7 @@ def test_clusters_cover_every_tile_once(
 ) -> None:
     rows, columns = TILE[name]
     shape: Shape = (rows * tiles[0], columns * tiles[1], 64)
-    verdict = require_right(kernel_of(name, ctas), shape, schedule)
+    verdict = require_right(find_kernel(f"{name}:ctas={ctas}"), shape, schedule)
     assert verdict.run.counters["bytes_shared_to_global"] == 2 * shape[0] * shape[1]
 
 
@@ -77,7 +80,8 @@ def test_any_role_may_be_late(name: str, role: str, base: str) -> None:
     """Five K tiles and, where a CTA computes more than one, two tiles."""
     rows, columns = TILE.get(name, (128, 128))
     persistent = name not in ("hgemm_v4", "hgemm_v5")
-    kernel = kernel_of(name, 2 if name in CLUSTER else 1) if persistent else kernel_of(name)
+    ctas = f":ctas={2 if name in CLUSTER else 1}" if persistent else ""
+    kernel = find_kernel(name + ctas)
     shape = (rows, 2 * columns, 64 * (STAGES + 1))
     require_right(kernel, shape, f"{base}+delay:{ROLES[name][role]}")
 
@@ -86,7 +90,7 @@ def test_clusters_write_the_same_bits_as_the_kernels_before() -> None:
     shape = (512, 256, 192)
     names = ("hgemm_v3", "hgemm_v7", *CLUSTER)
     outputs = {
-        name: require_right(kernel_of(name), shape, "in-order", "practice").D.tobytes()
+        name: require_right(find_kernel(name), shape, "in-order", "practice").D.tobytes()
         for name in names
     }
     assert len(set(outputs.values())) == 1

@@ -1,24 +1,42 @@
 """Bugs that were fixed, named by what was seen. Most are one variant of a litmus kernel, which says what is right."""
 
+import importlib
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
+import tvm
+
+from phaseflip import lower, lowering, simulate
+from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
+from phaseflip.machine.tensor_map import TensorMap
 from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
 from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
+from tests import test_cluster_launch
+from tests.litmus import test_cluster_barrier as cluster_barrier
+from tests.litmus import test_cluster_exit as cluster_exit
+from tests.litmus import test_cluster_mbarrier as cluster_mbarrier
+from tests.litmus import test_cluster_memory as cluster_memory
+from tests.litmus import test_cluster_tcgen05 as cluster_tcgen05
+from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_named_barriers as named
+from tests.litmus import test_proxy_spaces as proxy_spaces
+from tests.litmus import test_registers as registers
 from tests.litmus import test_shared_memory as shared
 from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, gives, run
+from tests.test_deadlock import released_behind_a_join
 
 # -- found under some schedules only ------------------------------------------------------------------------------------
 test_warps_that_store_to_one_place_collided_only_when_they_ran_apart = gives(
@@ -38,6 +56,9 @@ test_a_wait_far_behind_its_barrier_passed_unnoticed_when_the_others_ran_ahead = 
 )
 test_a_wait_for_a_phase_known_from_another_barrier_was_lapped_only_when_it_came_early = gives(
     mbarrier.skips, "lapped-wait @wait", awaited=False
+)
+test_a_register_that_one_warp_had_not_stored_was_reported_only_when_warps_ran_apart = gives(
+    registers.scalar, "uninitialised-read register @read", every_warp=False
 )
 test_arrivals_for_the_next_round_were_dropped_and_the_kernel_deadlocked = gives(
     mbarrier.phases,
@@ -106,6 +127,10 @@ test_a_wait_on_a_fresh_barrier_could_be_lapped_unnoticed = gives(
     mbarrier.fresh, "lapped-wait @wait", awaited=False
 )
 
+test_an_element_of_a_local_array_that_nothing_had_stored_was_read_unnoticed = gives(
+    registers.array, "uninitialised-read register @read", all_elements=False
+)
+
 # -- false alarms and crashes -------------------------------------------------------------------------------------------
 test_mmas_of_two_threads_ordered_by_tcgen05_fences_were_a_race = gives(
     pairs.accumulators, second_thread=True
@@ -114,6 +139,13 @@ test_lanes_that_waited_apart_never_met_again = gives(look_alikes.some_lanes_wait
 test_lanes_that_waited_for_different_barriers_left_their_warps_behind = gives(
     look_alikes.one_lane_of_each_warp_waits
 )
+
+
+def test_a_loop_that_polled_what_a_warp_behind_its_own_branch_writes_was_given_up():
+    run = simulate(lower(released_behind_a_join), [np.zeros(64, np.int32)])
+    assert not run.stopped
+
+
 test_freed_columns_used_by_the_freeing_warp_were_called_unordered = (
     tensor_memory.test_tcgen05_st_requires_columns_that_are_not_freed
 )
@@ -155,3 +187,150 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     assert sleeper.ready()
     sleeper.finish(SimpleNamespace(cta=SimpleNamespace(detector=detector)))
     assert told == clocks[:1]
+
+
+# -- what an H200 does otherwise (found by `python -m phaseflip conformance`) -----------------------------------------------
+SHARED_FILL, GLOBAL_FILL = 0x5A5A5A5A, 0xABABABAB
+
+
+def boxes(load_at=(0, 0), store_at=(0, 0), sizes=(8, 4), box=(8, 2), dtype="uint32", **load):
+    """One box loaded and stored; the run, shared memory after the load, and D as (row, 16 words)."""
+    load = {"swizzle": "none", "nan_fill": False} | load
+    element = np.dtype(dtype).itemsize
+    source = TensorMap("A", "A", 0, dtype, sizes, (64,), box, (1, 1), **load)
+    target = TensorMap(
+        "D", "D", 0, dtype, (*sizes, CORNERS), (64, 64 * sizes[1]), (*box, 1), (1, 1, 1), source.swizzle, False
+    )  # fmt: skip
+    words = 256
+    n, stored = 16 * sizes[1], 16 * sizes[1] * CORNERS
+    A = np.arange(n, dtype=np.uint32) + 1
+    corners = np.tile(np.array([*load_at, *store_at], np.int32), (CORNERS, 1))
+    kernel = lower(box_kernel(source, target, n, stored, words), "sm_90a")
+    P, D = np.zeros((CORNERS, words), np.uint32), np.full(stored, GLOBAL_FILL, np.uint32)
+    assert element <= 4
+    run = simulate(kernel, [A, corners, P, D])
+    return run, run.outputs["P"][0], run.outputs["D"].reshape(CORNERS, sizes[1], 16)[0]
+
+
+def test_a_box_wholly_outside_its_tensor_stopped_the_race_detector():
+    run, shared_words, stored = boxes(load_at=(0, 9), store_at=(16, 0))
+    assert run.findings == [] and (shared_words[:16] == 0).all()
+    assert (stored == GLOBAL_FILL).all()
+
+
+@pytest.mark.parametrize("at", [{"load_at": (1, 0)}, {"load_at": (-2, 0)}, {"store_at": (2, 0)}])
+def test_a_box_that_starts_off_16_bytes_was_copied(at):
+    """An H200 stops with "illegal instruction"."""
+    run, _, _ = boxes(**at)
+    assert [f.code for f in run.findings] == ["misaligned-access"] and run.stopped
+    assert "a multiple of 16 is legal" in run.findings[0].why
+
+
+@pytest.mark.parametrize("corner", [(-4, 0), (0, -1)])
+def test_a_store_from_a_negative_corner_was_clipped(corner):
+    """An H200 stops with "illegal instruction"; a load from there is filled."""
+    run, _, _ = boxes(store_at=corner)
+    assert [f.code for f in run.findings] == ["out-of-bounds"] and run.stopped
+    loaded, shared_words, _ = boxes(load_at=corner)
+    assert loaded.findings == [] and (shared_words[:4] == 0).all()
+
+
+def test_rows_narrower_than_their_swizzle_were_packed():
+    """They start a span apart: here row 1 is at byte 64, in the half line that a swizzle of 64 bytes permutes alike."""
+    _, shared_words, _ = boxes(box=(4, 2), swizzle="64B")
+    assert shared_words[:4].tolist() == [1, 2, 3, 4] and shared_words[16:20].tolist() == [
+        17,
+        18,
+        19,
+        20,
+    ]
+    assert (shared_words[4:16] == SHARED_FILL).all()
+
+
+def test_a_store_ended_within_a_unit_of_16_bytes():
+    """A row of 5 words is written as 8: the last three come from the box, zero where the load was outside."""
+    run, _, stored = boxes(sizes=(5, 4))
+    assert run.findings == []
+    assert stored[0].tolist() == [1, 2, 3, 4, 5, 0, 0, 0] + [GLOBAL_FILL] * 8
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_nan_fill_was_all_ones(dtype):
+    _, shared_words, _ = boxes(load_at=(0, 9), dtype=dtype, nan_fill=True)
+    assert (shared_words[:8] == 0x7FF77FF7).all()
+
+
+def test_a_swizzled_box_past_shared_memory_raised_index_error():
+    """The last of 32 rows of 16 bytes, 128 apart, ends behind the 1024 bytes that the kernel has for them."""
+    run, _, _ = boxes(sizes=(8, 32), box=(4, 32), swizzle="128B")
+    assert [f.code for f in run.findings] == ["out-of-bounds"]
+
+
+# -- clusters -----------------------------------------------------------------------------------------------------------------
+test_an_arrival_too_many_at_the_cluster_barrier_became_a_deadlock = gives(
+    cluster_barrier.rounds, "barrier-mismatch @again", once=False
+)
+test_a_thread_that_arrived_and_exited_completed_the_cluster_barrier_for_others = gives(
+    cluster_barrier.gone
+)
+test_a_fence_of_cta_scope_before_a_relaxed_arrive_was_taken_for_none = gives(
+    cluster_memory.relaxed_within_a_cta, fence="cta"
+)
+test_a_lane_released_what_other_lanes_had_fenced = gives(
+    cluster_memory.relaxed_within_a_cta, cluster_memory.RACE, fence="cta", every=False
+)
+test_the_fence_of_mbarrier_inits_released_data = gives(
+    cluster_mbarrier.data_under_the_fence_of_inits,
+    "race shared raw @load <store",
+    release=False,
+)
+test_a_cta_that_waited_for_its_copy_of_a_multicast_load_knew_of_the_other_one = gives(
+    cluster_tma.told, "race shared raw @read <load", "peer-exited @load", wait=False
+)
+test_a_cta_that_waited_for_its_signal_of_a_multicast_commit_knew_of_the_other_one = gives(
+    cluster_exit.commit_in_flight, "peer-exited @commit", peer_waits=False, meet=True
+)
+test_news_from_a_wait_that_was_too_narrow_were_believed_in_the_first_cta = gives(
+    cluster_memory.returned, "~scope-too-narrow shared raw @load <store", scope="cta"
+)
+test_a_proxy_fence_of_the_own_shared_memory_covered_that_of_the_peer = gives(
+    cluster_tcgen05.operand_from_the_peer, cluster_tcgen05.STORE, writer_fence="shared::cta"
+)
+test_a_proxy_fence_of_shared_memory_covered_global_memory = gives(
+    proxy_spaces.reloaded, proxy_spaces.STORE, fence="shared::cta"
+)
+test_tmem_was_freed_while_the_peer_still_read_its_own = gives(
+    cluster_tcgen05.pair_product, "tmem-freed-in-use tmem @dealloc <ld", stay=False
+)
+test_a_dealloc_of_the_pair_that_may_hang_was_silent = gives(
+    cluster_tcgen05.allocates, "deadlock @early", apart=True
+)
+test_the_place_of_two_unequal_allocs_was_that_of_whoever_came_last = gives(
+    cluster_tcgen05.allocates, "tmem-bad-allocation tmem @peer <alloc", columns=32
+)
+
+
+def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():
+    kernel = test_cluster_launch.mapped(0)
+    run_ = simulate(kernel, [np.zeros(32, np.int32)])
+    assert run_.outputs["D"].tolist() == [(lane % 4) << 24 for lane in range(32)]
+
+
+def test_on_a_machine_with_a_gpu_tvm_compiled_for_that_gpu(monkeypatch):
+    """Its CUDA runtime compiles as soon as a module is made: sm_100a code on a Hopper machine, which nvcc refused."""
+    name, asked = lowering.COMPILE_CALLBACK, []
+    build = importlib.import_module("tvm.tirx.build")
+    to_runtime, usual = build.tir_to_runtime, tvm.get_global_func(name)
+
+    def eager(*modules):
+        asked.append(tvm.get_global_func(name)("text"))
+        return to_runtime(*modules)
+
+    monkeypatch.setattr(build, "tir_to_runtime", eager)
+    tvm.register_global_func(name, lambda source: b"by TVM", override=True)
+    try:
+        lower(shared.store_load()).cuda_source()
+        assert [bytes(code) for code in asked] == [b"not compiled"]
+        assert tvm.get_global_func(name)("text") == b"by TVM"  # restored
+    finally:
+        tvm.register_global_func(name, usual, override=True)

@@ -1,4 +1,4 @@
-"""How long hgemm_v3 takes, warm; measured, not asserted.
+"""How long kernels take to simulate, warm; measured, not asserted.
 
 `make benchmark` runs these (`pytest -n 0 --benchmark-only`, for pytest-benchmark takes any --dist
 for parallel runs); `make test` skips them. To keep a baseline and compare with it, add
@@ -23,8 +23,8 @@ PEAK_MEMORY = """
 import resource, sys
 import numpy, phaseflip
 
-M, N, K = map(int, sys.argv[2:])
-kernel = phaseflip.find_kernel("hgemm_v3").build(M, N, K)
+M, N, K = map(int, sys.argv[3:])
+kernel = phaseflip.find_kernel(sys.argv[2]).build(M, N, K)
 arrays = [numpy.ones(shape, numpy.float16) for shape in ((M, K), (N, K), (M, N))]
 phaseflip.simulate(kernel, arrays, checks=sys.argv[1])
 try:
@@ -46,10 +46,10 @@ def only_when_asked(pytestconfig: pytest.Config) -> None:
         pytest.skip("a benchmark: `make benchmark` runs it")
 
 
-def peak_memory_mb(checks: str, *shape: int) -> int:
-    """MiB that a process which only runs hgemm_v3 once at `shape` (M, N, K) held at most."""
+def peak_memory_mb(checks: str, name: str, *shape: int) -> int:
+    """MiB that a process which only runs a kernel once at `shape` (M, N, K) held at most."""
     done = subprocess.run(
-        [sys.executable, "-c", PEAK_MEMORY, checks, *map(str, shape)],
+        [sys.executable, "-c", PEAK_MEMORY, checks, name, *map(str, shape)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -58,9 +58,16 @@ def peak_memory_mb(checks: str, *shape: int) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("checks", ["all", "none"])
-@pytest.mark.parametrize("extent", [256, 512, 1024])
-def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int, checks: str) -> None:
+CASES = [("hgemm_v3", extent, checks) for extent in (256, 512, 1024) for checks in ("all", "none")]
+CASES += [
+    (name, extent, checks)
+    for name in ("hgemm_v7", "hgemm_v8", "hgemm_v9")
+    for extent, checks in ((1024, "all"), (2048, "none"))
+]
+
+
+@pytest.mark.parametrize(("name", "extent", "checks"), CASES)
+def test_simulate_warm(benchmark: Any, name: str, extent: int, checks: str) -> None:
     """`simulate` of an already lowered and translated kernel, M = N = K = extent, in-order."""
     import numpy as np
 
@@ -69,7 +76,7 @@ def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int, checks: str) -> Non
     generator = np.random.default_rng(0)
     A, B = (generator.standard_normal((extent, extent)).astype(np.float16) for _ in "AB")
     D = np.empty((extent, extent), np.float16)
-    lowered = phaseflip.lower(phaseflip.find_kernel("hgemm_v3").build(extent, extent, extent))
+    lowered = phaseflip.lower(phaseflip.find_kernel(name).build(extent, extent, extent))
 
     def simulate() -> phaseflip.Run:
         return phaseflip.simulate(lowered, (A, B, D), checks=checks)
@@ -82,7 +89,7 @@ def test_simulate_hgemm_v3_warm(benchmark: Any, extent: int, checks: str) -> Non
     assert np.isfinite(error).all()
     benchmark.extra_info["max_abs_error"] = float(error.max())
     benchmark.extra_info["counters"] = json.loads(json.dumps(run.counters, default=int))
-    benchmark.extra_info["peak_memory_mb"] = peak_memory_mb(checks, extent, extent, extent)
+    benchmark.extra_info["peak_memory_mb"] = peak_memory_mb(checks, name, extent, extent, extent)
 
 
 def test_lower_and_translate_hgemm_v3(benchmark: Any) -> None:

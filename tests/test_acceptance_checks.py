@@ -1,11 +1,14 @@
-"""What the checks promise of the kernels of steps 1 to 3, whole: silence where they are right, the cause where not.
+"""What the checks promise of the kernels, whole: silence where they are right, the cause where not.
 
-The number of random shapes and schedules grows with PHASEFLIP_ACCEPTANCE=full (50 shapes x 20 schedules).
+The number of random shapes and schedules grows with PHASEFLIP_ACCEPTANCE=full: 50 shapes x 20 schedules of v1 to v3, and
+30 x 10 of v4 to v9, which otherwise have their own tests in regression/.
 """
 
+import functools
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,9 @@ from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, lower, simulate
 from phaseflip.finding import PROFILES, errors
+from phaseflip.kernel import list_kernels
 from phaseflip.lowering import lower_once
+from phaseflip.verify import verify
 
 FULL = os.environ.get("PHASEFLIP_ACCEPTANCE") == "full"
 SHAPES, SCHEDULES = (50, 20) if FULL else (4, 3)
@@ -60,6 +65,47 @@ def test_the_kernels_are_silent_in_both_profiles(kernel, shape):
         assert [str(f) for f in errors(run.findings)] == []
     run = simulate(lowered(kernel, shape), [a, b, d], profile="practice")
     assert [str(f) for f in errors(run.findings)] == []
+
+
+def later_cases():
+    """(kernel, CTAs at most or None, shape) of v4 to v9 by a fixed seed: up to 8 tiles, 10 K chunks."""
+    cases = []
+    for kernel in list_kernels() if FULL else ():
+        if kernel.name not in {f"hgemm_v{step}" for step in range(4, 10)}:
+            continue
+        rng, rule = random.Random(kernel.name), kernel.shape_rule
+        for _ in range(30):
+            tiles = rng.choice([(1, 1), (1, 2), (2, 1), (2, 2), (1, 5), (5, 1), (3, 2), (2, 4)])
+            shape = (
+                rule.m_multiple * tiles[0],
+                rule.n_multiple * tiles[1],
+                64 * rng.randint(1, 10),
+            )
+            persistent = kernel.name >= "hgemm_v6"
+            cases.append((kernel, rng.choice([1, 2, 5, 148]) if persistent else None, shape))
+    return cases
+
+
+@pytest.mark.parametrize(
+    ("kernel", "ctas", "shape"),
+    later_cases(),
+    ids=lambda x: x.name if hasattr(x, "name") else str(x).replace(", ", "x").strip("()"),
+)
+def test_the_later_kernels_are_right_and_silent_in_both_profiles(kernel, ctas, shape):
+    if ctas is not None:
+        kernel = replace(kernel, factory=functools.partial(kernel.factory, ctas=ctas))
+    for seed in range(10):
+        profile = PROFILES[seed % 2]
+        verdict = verify(
+            kernel,
+            *shape,
+            inputs="integers",
+            gate="all",
+            schedule=f"random:{seed}",
+            profile=profile,
+        )
+        assert verdict.passed and verdict.findings == [], verdict.message
+        assert [r.passed for r in verdict.oracles] == [True] * 4
 
 
 @pytest.mark.parametrize("schedule", ["in-order", "eager", "lazy", "random:1"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from phaseflip import BadInput, lower, tir_nodes
+from phaseflip import BadInput, tir_nodes
 from phaseflip.faults import (
     Example,
     Fault,
@@ -107,7 +107,7 @@ def test_sites_name_lines_of_the_kernel(f: Fault) -> None:
 
 
 @pytest.mark.parametrize("f", CATALOGUE, ids=names(CATALOGUE))
-def test_a_mutant_lowers_and_generates_other_code(f: Fault) -> None:
+def test_a_mutant_compiles_to_other_code(f: Fault) -> None:
     kernel = find_kernel(f.kernels[0])
     original = kernel.build(*shapes_for(f, kernel)[0])
     mutant = f.apply(original, f.sites(original)[0])
@@ -127,7 +127,7 @@ def test_no_op_changes_nothing(kernel: Any) -> None:
     [site] = no_op().sites(original)
     same = no_op().apply(original, site)
     assert tir_nodes.script(same) == tir_nodes.script(original)
-    assert lower(same).cuda_source() == lower(original).cuda_source()
+    assert generated(same) == generated(original)
     assert no_op().expected == ()
 
 

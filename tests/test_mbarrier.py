@@ -107,7 +107,7 @@ def test_the_state_in_words():
     b = barrier(4)
     arrive(b)
     b.expect_tx(96)
-    assert str(b) == "bar (phase 0, 1 of 4 arrivals, 0 of 96 bytes)"
+    assert str(b) == "bar (in phase 0 with 1 of 4 arrivals, 0 of 96 bytes)"
 
 
 # -- in kernels -------------------------------------------------------------------------------------------------------

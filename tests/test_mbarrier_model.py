@@ -101,7 +101,7 @@ class MbarrierMachine(RuleBasedStateMachine):
     def the_words_tell_the_state(self):
         arrived = f"{self.expected - self.pending} of {self.expected} arrivals"
         came = f", {self.registered - self.tx} of {self.registered} bytes"
-        assert str(self.real) == f"bar (phase {self.completed}, {arrived}{came})"
+        assert str(self.real) == f"bar (in phase {self.completed} with {arrived}{came})"
 
 
 TestMbarrier = MbarrierMachine.TestCase

@@ -13,12 +13,16 @@ KERNELS = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """An empty suite that can load the plugin, also from a clone that was not installed."""
+    """An empty suite that can load the plugin, also from a clone that was not installed.
+
+    TVM imports PyTorch where it can, which is most of its start; a suite that does not need it goes without.
+    """
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     monkeypatch.delenv("CI", raising=False)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(variable, raising=False)
+    pytester.makeconftest("import sys; sys.modules['torch'] = None")
     return pytester
 
 
@@ -81,6 +85,7 @@ def test_bad_options_are_usage_errors(
 
 
 def test_workers_by_kernel_and_with_one_blas_thread(suite: pytest.Pytester) -> None:
+    suite.makeconftest("")
     suite.makepyfile(
         """
         import os
@@ -161,3 +166,35 @@ def test_hypothesis_profiles(
         """
     )
     run(suite, *words).assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("choice", ["cuda", "auto", "sim"])
+def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str) -> None:
+    """A GPU of capability 9.0 is pretended; nothing is launched on it."""
+    suite.makepyfile(
+        pretended="""
+        from phaseflip import devices
+
+        devices.first_gpu = lambda: devices.Gpu("NVIDIA H200", (9, 0))
+        """
+    )
+    suite.makepyfile(
+        f"""
+        from phaseflip.gpu_run import current_gpu
+
+        def test_it(kernel):
+            on_gpu = {choice!r} != "sim" and kernel.name == "hgemm_sm90"
+            assert (current_gpu() is not None) == on_gpu
+            assert not on_gpu or current_gpu().arch == "sm_90a"
+
+        def test_without_kernel():
+            assert current_gpu() is None
+        """
+    )
+    words = ("--kernel", "hgemm_sm90", "--kernel", "hgemm_v1", "--device", choice)
+    result = run(suite, "-p", "pretended", "-rs", *words)
+    if choice == "cuda":
+        result.assert_outcomes(passed=2, skipped=1)
+        result.stdout.fnmatch_lines(["SKIPPED*hgemm_v1 needs compute capability 10.0*NVIDIA H200*"])
+    else:
+        result.assert_outcomes(passed=3)

@@ -29,6 +29,7 @@ class Group:
 
     def __init__(self, cta, lanes, knowledge):
         self.cta, self.lanes, self.n, self.knowledge = cta, lanes, len(lanes), knowledge
+        self.common = None
 
     def position(self, place):
         return (), place.order
@@ -47,7 +48,7 @@ class Machine:
     def __init__(self, written=True):
         """`written`: the memory has been written before, so that reads are not put off until a write comes."""
         self.findings = Findings()
-        self.detector = RaceDetector(Launch(self.findings), 32 * WARPS)
+        self.detector = RaceDetector(Launch(self.findings), 32 * WARPS, 32 * WARPS)
         self.memory = Memory("shared", lambda offset: "s", 0, SIZE)
         self.memory.shadow = Shadow(SIZE, initialised=True)
         if written:
@@ -145,7 +146,7 @@ class Machine:
 
     def fence(self, warp, chosen):
         part, back = self.part(warp, chosen)
-        self.detector.fence_proxy_async(part)
+        self.detector.fence_proxy_async(part, "")
         back()
         for t in part.lanes.tolist():
             self.fences.append((self.step(t), t))

@@ -84,10 +84,14 @@ def swizzled(byte, swizzle):
 @given(maps(), st.integers(0, 7))
 @settings(max_examples=200, deadline=None)
 def test_units_of_shared_memory(drawn, block):
+    """Row by row; a swizzled row starts one span after the row before, though the box be narrower."""
     t, _ = drawn
     start = 1024 * block
     units = t.shared_units(start)
-    expected = [swizzled(start + 16 * i, t.swizzle) // 16 for i in range(t.box_bytes // 16)]
+    row = t.box[0] * BYTES[t.dtype]
+    pitch = row if t.swizzle == "none" else SPAN[t.swizzle]
+    at = [start + pitch * r + b for r in range(t.box_bytes // row) for b in range(0, row, 16)]
+    expected = [swizzled(byte, t.swizzle) // 16 for byte in at]
     assert units.tolist() == expected
     assert len(set(expected)) == len(expected)
 

@@ -32,7 +32,10 @@ class Allocator(RuleBasedStateMachine):
             bytes=Counter(),
         )  # fmt: skip
         shared = Memory("shared", lambda offset: "address", SHARED_BASE, 64)
-        cta.shared, cta.cluster = shared, SimpleNamespace(ctas=[cta])
+        cta.shared = shared
+        cta.cluster = SimpleNamespace(
+            ctas=[cta], use_cta_group=lambda place, group: None, owner=lambda address: cta
+        )
         self.warp = Group(cta, np.arange(32), [], 0)
         self.live = {}
         self.last = 512

@@ -26,10 +26,10 @@ def matrix(rng: np.random.Generator) -> Program:
     D = np.zeros((_CTAS, _WORDS), np.uint32)
     R = np.zeros((_CTAS, 32, number), np.uint32)
     text = f"x{number}, ldmatrix{'.trans' * trans[0]}, stmatrix{'.trans' * trans[1]}"
-    return Program(_kernel(number, trans), [A, rows, R, D], [2, 3], _CTAS, text)
+    return Program(matrix_kernel(number, trans), [A, rows, R, D], [2, 3], _CTAS, text)
 
 
-def _kernel(number: int, trans: tuple[bool, bool]) -> Any:
+def matrix_kernel(number: int, trans: tuple[bool, bool]) -> Any:
     """One warp a CTA: rows C[cta, 0, lane] to registers, and from there to rows C[cta, 1, lane]."""
     from tvm.script import tirx as T
 

@@ -104,8 +104,10 @@ def build(
         )
         if progress is not None:
             progress(index + 1, count)
-    source = export_library(functions, arch, folder / f"{family.name}.so")
-    cubin = compile_cubin(source, arch)
+    compiled = functools.cache(lambda text: compile_cubin(text, arch))
+    library = folder / f"{family.name}.so"
+    source = export_library(functions, arch, library, lambda text: compiled(text).code)
+    cubin = compiled(source)
     (folder / f"{family.name}.cubin").write_bytes(cubin.code)
     np.savez_compressed(folder / f"{family.name}.npz", allow_pickle=False, **arrays)
     manifest = {

@@ -14,7 +14,8 @@ _BYTES = {
 }  # fmt: skip
 _SWIZZLES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 _SPAN = {"none": 256, "32B": 32, "64B": 64, "128B": 128}
-_CORNERS = 6
+CORNERS = 6
+"""Boxes of one program, each by a CTA."""
 _PATTERN_BYTES = 1024
 
 
@@ -22,17 +23,18 @@ _PATTERN_BYTES = 1024
 def tma(rng: np.random.Generator) -> Program:
     """Loads of random boxes, dumped as shared memory holds them, and stored back elsewhere, clipped at the edges."""
     load, store, corners = _draw(rng)
-    words = -(-load.box_bytes // _PATTERN_BYTES) * _PATTERN_BYTES // 4
+    reach = 16 * int(load.shared_units(0).max()) + 16
+    words = -(-reach // _PATTERN_BYTES) * _PATTERN_BYTES // 4
     size = _extent_bytes(load)
     stored = _extent_bytes(store)
     A = rng.integers(0, 2**32, size // 4, dtype=np.uint32)
     D = np.full(stored // 4, 0xABABABAB, np.uint32)
-    function = _kernel(load, store, size // 4, stored // 4, words)
+    function = box_kernel(load, store, size // 4, stored // 4, words)
     text = (
         f"{load.dtype} sizes {load.sizes} strides {load.strides} box {load.box} element strides {load.element_strides} "
         f"swizzle {load.swizzle}{' nan fill' if load.nan_fill else ''}, corners {corners.tolist()}"
     )
-    return Program(function, [A, corners, poisoned(_CORNERS, words), D], [2, 3], _CORNERS, text)
+    return Program(function, [A, corners, poisoned(CORNERS, words), D], [2, 3], CORNERS, text)
 
 
 def _draw(rng: np.random.Generator) -> tuple[TensorMap, TensorMap, np.ndarray]:
@@ -58,13 +60,14 @@ def _draw(rng: np.random.Generator) -> tuple[TensorMap, TensorMap, np.ndarray]:
     ones = (1,) * (rank + 1)
     moved = tuple(load.box_shape[::-1])  # the box that a store writes has no gaps
     store = TensorMap(
-        "D", "D", 0, dtype, (*sizes, _CORNERS), tuple(strides[:rank]), (*moved, 1), ones, swizzle, False
+        "D", "D", 0, dtype, (*sizes, CORNERS), tuple(strides[:rank]), (*moved, 1), ones, swizzle, False
     )  # fmt: skip
-    corners = np.zeros((_CORNERS, 2 * rank), np.int32)
+    corners = np.zeros((CORNERS, 2 * rank), np.int32)
     for row in corners:
         for d in range(rank):
-            row[d] = rng.integers(-box[d] - 1, sizes[d] + 2)
-            row[rank + d] = rng.integers(-moved[d] - 1, sizes[d] + 2)
+            step = 16 // size if d == 0 else 1
+            row[d] = step * rng.integers(-(box[d] // step) - 1, sizes[d] // step + 2)
+            row[rank + d] = step * rng.integers(0, sizes[d] // step + 2)
     corners[0] = 0
     return load, store, corners
 
@@ -82,7 +85,7 @@ def _encoded(t: TensorMap) -> list[Any]:
     return [*t.sizes, *t.strides, *t.box, *t.element_strides, *modes]
 
 
-def _kernel(load: TensorMap, store: TensorMap, n: int, stored: int, words: int) -> Any:
+def box_kernel(load: TensorMap, store: TensorMap, n: int, stored: int, words: int) -> Any:
     """One warp a CTA: load box C[cta, :rank], dump shared memory in whole swizzle patterns, store it at C[cta, rank:]."""
     from tvm.script import tirx as T
 
@@ -93,8 +96,8 @@ def _kernel(load: TensorMap, store: TensorMap, n: int, stored: int, words: int) 
     @T.prim_func
     def kernel(
         A: T.Buffer((n,), "uint32"),
-        C: T.Buffer((_CORNERS, 2 * rank), "int32"),
-        P: T.Buffer((_CORNERS, words), "uint32"),
+        C: T.Buffer((CORNERS, 2 * rank), "int32"),
+        P: T.Buffer((CORNERS, words), "uint32"),
         D: T.Buffer((stored,), "uint32"),
     ):
         A_map: T.let[T.handle("tensormap")] = T.tvm_stack_alloca("tensormap", 1)
@@ -102,7 +105,7 @@ def _kernel(load: TensorMap, store: TensorMap, n: int, stored: int, words: int) 
         D_map: T.let[T.handle("tensormap")] = T.tvm_stack_alloca("tensormap", 1)
         T.call_packed("runtime.cuTensorMapEncodeTiled", D_map, dtype, rank + 1, D.data, *stores)
         T.device_entry()
-        cta = T.cta_id([_CORNERS])
+        cta = T.cta_id([CORNERS])
         warp = T.warp_id([1])
         lane = T.lane_id([32])
         pool = T.SMEMPool()

@@ -5,11 +5,15 @@ Importing this package registers every instruction.
 
 from . import (
     barriers,
+    bulk_copy,
     cluster_barrier,
     commit,
+    hints,
     mbarrier_instructions,
     memory,
+    register_pool,
     special_registers,
+    tensor_copy,
     tensor_core,
     tensor_memory,
     tensor_transfers,
@@ -21,11 +25,15 @@ from . import (
 
 __all__ = [
     "barriers",
+    "bulk_copy",
     "cluster_barrier",
     "commit",
+    "hints",
     "mbarrier_instructions",
     "memory",
+    "register_pool",
     "special_registers",
+    "tensor_copy",
     "tensor_core",
     "tensor_memory",
     "tensor_transfers",

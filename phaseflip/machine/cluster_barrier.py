@@ -15,13 +15,25 @@ import numpy as np
 from ..errors import KernelFault
 from ..finding import Finding
 from ..instructions import instruction
+from ..vector_clock import join
 from .barriers import Round
 from .memory import RANK_SHIFT, SHARED_BASE
 
 if TYPE_CHECKING:
     from ..finding import Place
+    from ..vector_clock import Clock
     from .cta import Cluster
     from .warp import Group
+
+
+class ClusterRound(Round):
+    """One use of the barrier; `near` is what relaxed arrivals of a CTA (by rank) release to threads of that CTA only."""
+
+    __slots__ = ("near",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.near: dict[int, list[Clock]] = {}
 
 
 class ClusterBarrier:
@@ -31,10 +43,10 @@ class ClusterBarrier:
         self.cluster = cluster
         self.entered = np.full(threads, None, object)
         self.arrived = 0
-        self.round = Round()
+        self.round = ClusterRound()
 
-    def arrive(self, g: Group, place: Place, clock: Any) -> None:
-        """The threads of a group arrive in the current round, which releases `clock`."""
+    def arrive(self, g: Group, place: Place, clock: Any, near: Any = None) -> None:
+        """The threads of a group arrive in the current round, which releases `clock`, and `near` within their CTA."""
         threads = g.lanes + g.cta.first_component
         again = np.array([entered is not None for entered in self.entered[threads]])
         if again.any():
@@ -54,6 +66,8 @@ class ClusterBarrier:
         self.entered[fresh] = self.round
         if clock is not None:
             self.round.clocks.append(clock)
+        if near is not None:
+            self.round.near.setdefault(g.cta.rank, []).append(near)
         self.arrived += len(fresh)
         self.settle()
 
@@ -68,7 +82,7 @@ class ClusterBarrier:
         if self.arrived and self.arrived >= self.cluster.live_threads():
             self.arrived = 0
             self.round.complete = True
-            self.round = Round()
+            self.round = ClusterRound()
 
 
 class ClusterWait:
@@ -87,7 +101,8 @@ class ClusterWait:
         self.barrier.entered[self.threads] = None
         if group.cta.detector is not None:
             for entered in self.rounds:
-                group.cta.detector.acquire(group, entered.clock())
+                near = entered.near.get(group.cta.rank, [])
+                group.cta.detector.acquire(group, join([entered.clock(), *near]))
 
     def describe(self) -> str:
         """How many threads have come."""
@@ -112,13 +127,14 @@ def _whole_warps(g: Group, place: Place, aligned: bool) -> None:
 def barrier_cluster_arrive(g: Group, place: Place, sem: str, aligned: bool) -> None:
     """barrier.cluster.arrive{.release, .relaxed}{.aligned}: arrive at the cluster's barrier, without waiting."""
     _whole_warps(g, place, aligned)
-    detector, clock = g.cta.detector, None
-    if detector is not None:
-        relaxed = detector.released_by_fences(g, "cluster") if sem == "relaxed" else None
+    detector, clock, near = g.cta.detector, None, None
+    if detector is not None and sem == "relaxed":
+        near = detector.released_by_fences(g, "cta")
+        fenced = detector.released_by_fences(g, "cluster")
+        clock = fenced.with_past(detector.release(g))
+    elif detector is not None:
         clock = detector.release(g)
-        if relaxed is not None:
-            clock = relaxed.with_past(clock)
-    g.cta.cluster.barrier.arrive(g, place, clock)
+    g.cta.cluster.barrier.arrive(g, place, clock, near)
 
 
 @instruction("barrier.cluster.wait", waits=True)

@@ -5,6 +5,7 @@ Source: PTX ISA 9.1, tcgen05.commit, tcgen05.fence, fence.proxy.async.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..instructions import instruction
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
 
 
 class Commit:
-    """tcgen05.commit in flight: lands after all MMAs that its thread issued before, and arrives on the barriers."""
+    """tcgen05.commit in flight: lands after all MMAs that its thread issued before, and arrives on the barriers.
 
-    __slots__ = ("cta", "place", "thread", "barriers", "tracked", "ticket", "consumed", "done")
+    `signals` are the barriers, each with the ticket of its arrival: to know of one is not to know of the others.
+    """
+
+    __slots__ = ("cta", "place", "thread", "signals", "tracked", "consumed", "done")
 
     def __init__(
-        self, cta: CTA, place: Place, thread: int, barriers: list[Mbarrier], tracked: list[Ticket], ticket: Ticket | None
+        self, cta: CTA, place: Place, thread: int, signals: list[tuple[Mbarrier, Ticket | None]], tracked: list[Ticket]
     ) -> None:  # fmt: skip
         self.cta, self.place, self.thread = cta, place, thread
-        self.barriers, self.tracked, self.ticket = barriers, tracked, ticket
-        self.consumed = [int(b.consumed[thread + cta.first_component]) for b in barriers]
+        self.signals, self.tracked = signals, tracked
+        self.consumed = [int(b.consumed[thread + cta.first_component]) for b, _ in signals]
         self.done = False
 
     @property
@@ -40,23 +44,24 @@ class Commit:
 
     def land(self) -> None:
         """One arrival on each barrier, which releases the tracked operations: they are done, and what came before them."""
-        detector, ticket, clock = self.cta.detector, self.ticket, None
-        known: list[Clock] = []
-        if detector is not None and ticket is not None:
-            tracked = all_done(self.tracked, detector.size) if self.tracked else detector.zero
-            clock = ticket.arrived(tracked, detector.size).with_past(ticket.clock)
-            known = [tracked, ticket.clock]
-            for barrier in self.barriers:
-                detector.operation_reaches(barrier.cta, ticket)
-
-        def knows(other: Clock) -> bool:
-            return not known or holds(join(known), other)
-
         who = f"tcgen05.commit of {self.issuer}"
         threads = (self.thread + self.cta.first_component,)
-        for barrier, consumed in zip(self.barriers, self.consumed, strict=True):
+        for (barrier, ticket), consumed in zip(self.signals, self.consumed, strict=True):
+            clock, knows = self._release(barrier, ticket)
             barrier.arrive(self.place, who, 1, clock, knows, threads, consumed)
         self.done = True
+
+    def _release(
+        self, barrier: Mbarrier, ticket: Ticket | None
+    ) -> tuple[Clock | None, Callable[[Clock], bool]]:
+        """What one arrival releases, and whether its agent knows all that a clock holds."""
+        detector = self.cta.detector
+        if detector is None or ticket is None:
+            return None, lambda other: True
+        tracked = all_done(self.tracked, detector.size) if self.tracked else detector.zero
+        detector.operation_reaches(barrier.cta, ticket)
+        clock = ticket.arrived(tracked, detector.size).with_past(ticket.clock)
+        return clock, lambda other: holds(join([tracked, ticket.clock]), other)
 
 
 @instruction("tcgen05.commit", uniform=("mbar", "cta_mask"))
@@ -64,30 +69,36 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
     """tcgen05.commit.cta_group.mbarrier::arrive::one.shared::cluster{.multicast::cluster}.b64 [mbar]{, ctaMask}.
 
     One arrival when the thread's earlier MMAs are done; with a mask, at the same offset in each CTA whose bit is set.
+    With cta_group::2 the other CTA of the pair must not have exited when it is issued.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
+    for cta in g.cta.cluster.pair(g.cta) if cta_group == 2 else ():
+        if cta is not g.cta and g.cta.detector is not None:
+            g.cta.detector.peer_access(g, place, cta.rank)
     targets = [mbar] if cta_mask is None else g.cta.cluster.multicast(mbar, cta_mask)
     barriers = [barrier_at(g, place, target) for target in targets]
     core, detector = g.cta.tensor_core, g.cta.detector
     core.close_batch()
-    tickets: list[Ticket | None] = [None] * g.n
-    if detector is not None:
-        for thread in g.lanes.tolist():
-            for barrier in barriers:
-                check_init_fence(g, place, thread, barrier)
-        tickets = [
-            detector.issue(
-                g, t, ("commit", g.cta.rank, t, mbar, cta_mask), place, g.agents(t), pipelined=True
-            )
-            for t in g.lanes.tolist()
-        ]  # commits to different barriers may arrive in any order
-    clocks = [ticket.clock for ticket in tickets if ticket is not None]
-    for barrier in barriers:
-        barrier.announce(g.n, join(clocks) if clocks else None)
-    for thread, ticket in zip(g.lanes.tolist(), tickets, strict=True):
+    operations = []
+    for thread in g.lanes.tolist():
         tracked = list(core.tracked.get(thread, {}).values())
-        operation = Commit(g.cta, place, thread, barriers, tracked, ticket)
-        g.cta.cluster.issue(("tcgen05", g.cta.rank, thread), operation)
+        if detector is not None:
+            detector.commit(tracked)
+        signals: list[tuple[Mbarrier, Ticket | None]] = []
+        for barrier in barriers:
+            check_init_fence(g, place, thread, barrier)
+            ticket = None
+            if detector is not None:
+                # Commits to different barriers may arrive in any order, and so may the signals of one.
+                queue = ("commit", g.cta.rank, thread, mbar, cta_mask, barrier.cta.rank)
+                ticket = detector.issue(g, thread, queue, place, g.agents(thread), pipelined=True)
+            signals.append((barrier, ticket))
+        operations.append(Commit(g.cta, place, thread, signals, tracked))
+    for i, barrier in enumerate(barriers):
+        clocks = [t.clock for t in (op.signals[i][1] for op in operations) if t is not None]
+        barrier.announce(g.n, join(clocks) if clocks else None)
+    for operation in operations:
+        g.cta.cluster.issue(("tcgen05", g.cta.rank, operation.thread), operation)
 
 
 @instruction("tcgen05.fence::before_thread_sync")
@@ -108,7 +119,9 @@ def tcgen05_fence_after_thread_sync(g: Group, place: Place) -> None:
 def fence_proxy_async(g: Group, place: Place, space: str) -> None:
     """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes.
 
-    `space` global orders none of the accesses to shared memory, which are all that the async proxy makes so far.
+    `space` limits it: shared::cta to the shared memory of the thread's own CTA, shared::cluster to that of all CTAs of
+    the cluster, global to global memory. A fence against what another CTA's shared memory was read by, or is to be
+    overwritten with, is taken to cover it whatever its space.
     """
-    if g.cta.detector is not None and space != "global":
-        g.cta.detector.fence_proxy_async(g)
+    if g.cta.detector is not None:
+        g.cta.detector.fence_proxy_async(g, space)

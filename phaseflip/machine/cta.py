@@ -15,16 +15,18 @@ from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .register_pool import RegisterPool
+from .registers import WrittenRegisters
 from .tensor_core import TensorCore
-from .tensor_memory import TensorMemory
+from .tensor_memory import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
     from ..finding import Finding, Findings, Place
     from ..program import Program
     from ..race_detector import RaceDetector
+    from .bulk_copy import BulkGroups
     from .tensor_map import TensorMap
     from .tensor_memory import PairAllocation
-    from .tma import BulkGroups
     from .warp import Group, Join
     from .warpgroup_mma import WarpState
 
@@ -71,7 +73,7 @@ class CTA:
         self.live_threads = threads
         self.shared_base = SHARED_BASE + (rank << RANK_SHIFT)
         self.first_component = rank * threads
-        self.shared = Memory("shared", program.shared_name, self.shared_base, shared_bytes)
+        self.shared = Memory("shared", program.shared_name, self.shared_base, shared_bytes, rank)
         self.detector = cluster.detector
         if self.detector is not None:
             self.shared.shadow = Shadow(shared_bytes, initialised=False)
@@ -81,8 +83,10 @@ class CTA:
         self.frame_bytes = program.frame_bytes
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
+        self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
         self.tmem = TensorMemory(threads)
         self.barriers = NamedBarriers(self)
+        self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
         self.warpgroup_mma: dict[int, WarpState] = {}
@@ -163,6 +167,8 @@ class Cluster:
         """
         for cta in self.ctas:
             cta.tmem.check_freed(cta)
+            cta.register_pool.check_exit(cta)
+        check_pairs(self.ctas)
         if self.detector is not None:
             names, own = [str(cta) for cta in self.ctas], not self.findings.errors()
             for finding in self.detector.peers.findings(names, own):
@@ -170,14 +176,19 @@ class Cluster:
 
     def use_cta_group(self, place: Place, cta_group: int) -> None:
         """A tcgen05 instruction names its cta_group; KernelFault if the kernel has used another one."""
-        self.cta_groups.setdefault(cta_group, place)
-        others = [other for number, other in self.cta_groups.items() if number != cta_group]
+        known = self.cta_groups.setdefault(cta_group, place)
+        others = [(other, n) for n, other in self.cta_groups.items() if n != cta_group]
         if others:
-            raise KernelFault(
-                "resource-limit",
-                f"{place.mnemonic} has cta_group::{cta_group}, but {others[0].mnemonic} at line {others[0].line} has "
-                "another one; all tcgen05 instructions of a kernel must have the same",
+            (second, this), (first, that) = sorted(
+                [(known, cta_group), others[0]], key=lambda pair: pair[0].order, reverse=True
             )
+            fault = KernelFault(
+                "resource-limit",
+                f"{second.mnemonic} has cta_group::{this}, but {first.mnemonic} at line {first.line} has "
+                f"cta_group::{that}; all tcgen05 instructions of a kernel must have the same",
+            )
+            fault.site = second  # whichever comes first under this schedule
+            raise fault
 
     def owner(self, address: int) -> CTA:
         """The CTA whose shared memory an address lies in; KernelFault for one outside the cluster's."""

@@ -243,7 +243,7 @@ class Mbarrier:
     def __str__(self) -> str:
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals"
         came = self.registered - self.tx
-        return f"{self.name} (phase {self.phase}, {arrivals}, {came} of {self.registered} bytes)"
+        return f"{self.name} (in phase {self.phase} with {arrivals}, {came} of {self.registered} bytes)"
 
 
 class MbarrierWait:
@@ -270,7 +270,9 @@ class MbarrierWait:
 
     def describe(self) -> str:
         """What is waited for, and the state of the barrier."""
-        return f"mbarrier {self.barrier}: waits for phase {self.phase} (parity {self.parity}) to complete"
+        return (
+            f"phase {self.phase} (parity {self.parity}) has to complete on mbarrier {self.barrier}"
+        )
 
 
 class LanesWait:

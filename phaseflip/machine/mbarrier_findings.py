@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..finding import Finding, Place
-from ..vector_clock import SEEN, Clock
+from ..vector_clock import PAST, Clock
 
 if TYPE_CHECKING:
     from .mbarrier import Mbarrier
@@ -28,8 +28,8 @@ class Repeated:
     epochs: np.ndarray
 
     def ordered_before(self, clock: Clock | None) -> bool:
-        """Whether the wait happens before whatever holds the clock."""
-        return clock is not None and clock.covers(SEEN, self.threads, self.epochs)
+        """Whether the wait is certain to have happened before whatever holds the clock."""
+        return clock is not None and clock.covers(PAST, self.threads, self.epochs)
 
 
 def over_arrival(

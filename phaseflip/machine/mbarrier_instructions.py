@@ -12,6 +12,7 @@ import numpy as np
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..instructions import instruction
+from ..ordering import FreshWait
 from ..vector_clock import Clock
 from . import mbarrier_findings as findings
 from .cluster_barrier import peer_address
@@ -90,6 +91,37 @@ def mbarrier_arrive_expect_tx(
     The other operands are those of mbarrier.arrive.
     """
     _arrive(g, place, mbar, cta, pred, sem, scope, 1, tx_count)
+
+
+@instruction("mbarrier.arrive.noComplete", uniform=("mbar", "count", "pred"))
+def mbarrier_arrive_no_complete(
+    g: Group, place: Place, mbar: int, count: int, pred: int = 1
+) -> None:
+    """mbarrier.arrive.noComplete.release.cta{.space}.b64 _, [addr], count: arrive `count` times, without ending the phase.
+
+    That others are left to end it is not checked.
+    """
+    _arrive(g, place, mbar, None, pred, "release", "cta", count, 0)
+
+
+@instruction("mbarrier.complete_tx", uniform=(*_ARRIVAL, "tx_count"))
+def mbarrier_complete_tx(
+    g: Group, place: Place, mbar: int, tx_count: int, cta: int | None = None, pred: int = 1
+) -> None:
+    """mbarrier.complete_tx.relaxed.scope{.space}.b64 [addr], txCount: as if txCount bytes of a copy had come, from each lane.
+
+    Orders nothing. `cta` and `pred` are those of mbarrier.arrive.
+    """
+    if not pred:
+        return
+    if cta is not None:
+        mbar = peer_address(g, mbar, cta)
+    barrier, detector, clock = barrier_at(g, place, mbar), g.cta.detector, None
+    if detector is not None:
+        if barrier.cta is not g.cta:
+            detector.peer_access(g, place, barrier.cta.rank)
+        clock = detector.zero.with_past(detector.release(g))
+    barrier.complete_tx(place, tx_count * g.n, intended_phase(g, barrier), clock)
 
 
 @instruction("mbarrier.expect_tx", uniform=("mbar", "tx_count"))
@@ -188,6 +220,8 @@ def _wait(
         # Hardware passes at once if no later phase has completed, and these threads know of none.
         if known != consumed:
             report_if_lapped(g, barrier, known, place)
+            if known < 0:
+                _note_fresh(g, place, barrier)
         elif known >= 0:
             _note_repeated(g, place, barrier, known)
         consume(g, barrier, known, place, scope)
@@ -209,6 +243,24 @@ def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
     ):
         known += 1
     return known
+
+
+RESULTS = {
+    "tcgen05.commit": "tcgen05.mma",
+    "mbarrier.arrive.expect_tx": "cp.async.bulk.tensor.g2s",
+}
+"""What arrives on a barrier -> the operations whose completion it tells."""
+
+
+def _note_fresh(g: Group, place: Place, barrier: Mbarrier) -> None:
+    """A producer's first wait passes at once, and so does a wait for a result with the wrong parity."""
+    detector = g.cta.detector
+    arrive = {p.mnemonic for p in g.cta.program.arrivals_on(barrier.name)}
+    told = frozenset(RESULTS[mnemonic] for mnemonic in arrive & RESULTS.keys())
+    if detector is not None and told:
+        wait = FreshWait(place, barrier.consumed, told)
+        threads = (g.lanes + g.cta.first_component).tolist()
+        detector.fresh_waits.update(dict.fromkeys(threads, wait))
 
 
 def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> None:

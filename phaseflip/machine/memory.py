@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault, located
-from ..finding import Finding
 from ..instructions import instruction
 from ..operators import from_memory, to_memory
+from .registers import check_registers
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -52,14 +52,17 @@ RAW: dict[int, np.dtype] = {
 class Memory:
     """`size` bytes that start at generic address `base`.
 
-    `kind` is "global" or "shared"; `name_at(offset)` names the buffer at a byte offset; `shadow` belongs to the race
-    detector, and is None without one.
+    `kind` is "global" or "shared", which is of the CTA of a `rank`; `name_at(offset)` names the buffer at a byte offset;
+    `shadow` belongs to the race detector, and is None without one.
     """
 
-    __slots__ = ("kind", "name_at", "base", "size", "data", "views", "shadow")
+    __slots__ = ("kind", "name_at", "base", "size", "rank", "data", "views", "shadow")
 
-    def __init__(self, kind: str, name_at: Callable[[int], str], base: int, size: int) -> None:
+    def __init__(
+        self, kind: str, name_at: Callable[[int], str], base: int, size: int, rank: int = 0
+    ) -> None:
         self.kind, self.name_at, self.base, self.size = kind, name_at, base, size
+        self.rank = rank
         self.data = np.full(-(-size // 16) * 16, POISON_BYTE, np.uint8)
         self.views: dict[np.dtype, np.ndarray] = {}
         self.shadow: Shadow | None = None
@@ -128,7 +131,7 @@ def _observe(
 ) -> None:
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
-            g.cta.detector.peer_access(g, place, memory.base - SHARED_BASE >> RANK_SHIFT)
+            g.cta.detector.peer_access(g, place, memory.rank)
         g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
 
 
@@ -175,8 +178,7 @@ def local_index(g: Group, place: Place, name: str, first: int, elements: int, in
 def load_local(g: Group, place: Place, dtype: np.dtype, index: Any) -> Any:
     """Element `index` (in units of `dtype`, from the start of the frame) of each lane's registers."""
     frame = g.cta.frame(dtype)
-    if g.cta.loading:
-        check_registers(g, place, index * dtype.itemsize, dtype.itemsize)
+    check_registers(g, place, index * dtype.itemsize, dtype.itemsize)
     if g.n == 1:
         return from_memory(
             frame[g.lanes[0], index if index.__class__ is int else int(np.max(index))]
@@ -192,50 +194,12 @@ def cvta_to_shared(g: Group, place: Place, addr: Any) -> Any:
     return addr & 0xFFFFFFFF
 
 
-def initialised(g: Group, place: Place, name: str, value: Any) -> Any:
-    """A register that some path may read before it is written: its value, or a finding and 0."""
-    if value is not None:
-        return value
-    g.cta.report(
-        Finding(
-            "uninitialised-read",
-            "nothing has been stored to it: it holds whatever the register held before",
-            place=place,
-            memory="register",
-            what=f"{g} reads {name}",
-            fix=f"give {name} a value where it is declared",
-        )
-    )
-    return 0
-
-
 def store_local(g: Group, dtype: np.dtype, index: Any, value: Any) -> None:
     """Write element `index` of each lane's registers."""
     rows = g.sel if index.__class__ is int else g.lanes
+    if g.cta.written is not None:
+        g.cta.written.write(g, index * dtype.itemsize, dtype.itemsize)
     g.cta.frame(dtype)[rows, index] = to_memory(value, dtype)
-
-
-def check_registers(g: Group, place: Place, first: Any, nbytes: int) -> None:
-    """Report a read of registers that an unfinished tcgen05.ld will write (bytes of the frame)."""
-    low, high = int(np.min(first)), int(np.max(first)) + nbytes
-    for warp in g.warp_ids():
-        for start, stop, load_place in g.cta.loading.get(warp, ()):
-            if low < stop and start < high:
-                wgmma = load_place.mnemonic == "wgmma.mma_async"
-                wait = "wgmma.wait_group" if wgmma else "tcgen05.wait::ld"
-                call = "T.ptx.wgmma.wait_group(0)" if wgmma else "T.ptx.tcgen05.wait.ld()"
-                g.cta.report(
-                    Finding(
-                        "uninitialised-read",
-                        f"it is asynchronous, and no {wait} of this warp has completed it",
-                        place=place,
-                        other=load_place,
-                        memory="register",
-                        what=f"{g} reads registers that the {load_place.mnemonic} at line {load_place.line} writes",
-                        fix=f"{call} between it and the first use of its registers",
-                    )
-                )
-                return
 
 
 def register_columns(g: Group, address: Any, itemsize: int) -> Any:
@@ -264,6 +228,8 @@ def _ld(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str) ->
     column = register_columns(g, dst, nbytes)
     _observe(g, place, memory, offset, nbytes, False)
     rows = g.sel if column.__class__ is int else g.lanes
+    if g.cta.written is not None:
+        g.cta.written.write(g, column * nbytes, nbytes)
     g.cta.frame(raw)[rows, column] = memory.view(raw)[items]
     return None
 
@@ -273,8 +239,7 @@ def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     memory, offset = memory_of(g, addr)
     items = memory.items(offset, nbytes)
     column = register_columns(g, src, nbytes)
-    if g.cta.loading:
-        check_registers(g, place, column * nbytes, nbytes)
+    check_registers(g, place, column * nbytes, nbytes)
     _observe(g, place, memory, offset, nbytes, True)
     rows = g.sel if column.__class__ is int else g.lanes
     values = g.cta.frame(raw)[rows, column]
@@ -324,8 +289,9 @@ def cvt_x2(g: Group, place: Place, dst: Any, src: Any, source: str, target: str)
         register_columns(g, src, a.itemsize),
         register_columns(g, dst, b.itemsize),
     )
-    if g.cta.loading:
-        check_registers(g, place, from_column * a.itemsize, 2 * a.itemsize)
+    check_registers(g, place, from_column * a.itemsize, 2 * a.itemsize)
+    if g.cta.written is not None:
+        g.cta.written.write(g, to_column * b.itemsize, 2 * b.itemsize)
     if from_column.__class__ is int and to_column.__class__ is int:
         pair = g.cta.frame(a)[g.sel, from_column : from_column + 2]
         g.cta.frame(b)[g.sel, to_column : to_column + 2] = pair

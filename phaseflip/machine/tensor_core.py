@@ -8,6 +8,7 @@ Source: PTX ISA 9.1, tcgen05.mma; "CTA Pair", "Data Path Layout Organization".
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -143,7 +144,7 @@ class TensorCore:
         self.cta = cta
         self.open: Product | None = None
         self.tracked: dict[int, dict[Any, Ticket]] = {}
-        """Thread -> its newest MMA of each pipeline, newest last: what a commit tracks, with all before them."""
+        """Thread -> its newest operation of each queue, newest last: what a commit tracks, with all before them."""
         self._operands: dict[Any, tuple[np.ndarray, np.ndarray, int]] = cta.cluster.operand_cache
 
     def operands(
@@ -198,16 +199,41 @@ class TensorCore:
                 batch.ticket = detector.issue(
                     g, thread, queue, place, g.agents(thread), pipelined=True, pipeline=pipeline
                 )
-                tracked = self.tracked.setdefault(thread, {})
-                tracked.pop(queue, None)
-                tracked[queue] = batch.ticket
+                self.track(thread, queue, batch.ticket)
         batch.descriptors.append(operands)
+
+    def track(self, thread: int, queue: Any, ticket: Ticket) -> None:
+        """An operation that the next commit of the thread will track."""
+        tracked = self.tracked.setdefault(thread, {})
+        tracked.pop(queue, None)
+        tracked[queue] = ticket
 
     def close_batch(self) -> None:
         """Hand the open batch to the machine as one asynchronous operation."""
         if self.open is not None:
             batch, self.open = self.open, None
             self.cta.cluster.issue(("tcgen05", self.cta.rank, batch.thread), batch)
+
+
+def issued_once(g: Group, place: Place, operands: list[tuple[Any, ...]], what: str) -> set[Any]:
+    """(warp, operands) of the operations that the lanes issue, each once, from (thread, operands) of every lane.
+
+    Reports where lanes of a warp issue the same. Two warps that do are found as a pair of accesses.
+    """
+    issued = {(lane[0] >> 5, *lane[1:]) for lane in operands}
+    if len(issued) < g.n:
+        g.cta.report(
+            Finding(
+                "duplicate-issue",
+                "one thread issues it for the whole tile; here each of these threads issues its own",
+                place=place,
+                other=place,
+                memory="tmem",
+                what=f"{g} issue the {what}",
+                fix="guard the issue with T.ptx.elect_sync()",
+            )
+        )
+    return issued
 
 
 @instruction("tcgen05.mma")
@@ -232,28 +258,9 @@ def tcgen05_mma(
     ctas = [g.cta] if cta_group == 1 else g.cta.cluster.pair(g.cta)
     values = [g.per_lane(v) for v in (d_tmem, a_desc, b_desc, idesc, enable_input_d)]
     lanes = list(zip(g.lanes.tolist(), *values, strict=True))
-    issued = {(lane[0] >> 5, *lane[1:]) for lane in lanes}
-    if len(issued) < g.n:  # two warps that issue the same are found as a pair of accesses
-        g.cta.report(
-            Finding(
-                "duplicate-issue",
-                "one thread issues an MMA for the whole tile; here each of these threads issues its own",
-                place=place,
-                other=place,
-                memory="tmem",
-                what=f"{g} issue the MMA",
-                fix="guard the issue with T.ptx.elect_sync()",
-            )
-        )
+    issued = issued_once(g, place, lanes, "MMA")
     for thread, d, a, b, i, accumulate in lanes:
-        try:
-            fields = InstructionDescriptor.decode(i, kind)
-            fields.check_shape(cta_group)
-            SharedMatrixDescriptor.decode(a), SharedMatrixDescriptor.decode(b)
-            check_accumulator_address(*split_address(d), fields.m, fields.n, cta_group)
-        except BadInput as error:
-            raise KernelFault("out-of-bounds", str(error)) from None
-        columns = accumulator_columns(fields.m, fields.n, cta_group)
+        fields, columns = _checked(d, a, b, i, kind, cta_group)
         for cta in ctas:
             cta.tmem.check(g, place, split_address(d)[1], columns)
         same = (thread >> 5, d, a, b, i, accumulate)
@@ -262,6 +269,21 @@ def tcgen05_mma(
             judged=same in issued,
         )  # fmt: skip
         issued.discard(same)
+
+
+@functools.lru_cache(maxsize=4096)
+def _checked(
+    d: int, a: int, b: int, idesc: int, kind: str, cta_group: int
+) -> tuple[InstructionDescriptor, int]:
+    """The decoded instruction descriptor and the columns of D, all operands found legal; else a KernelFault."""
+    try:
+        fields = InstructionDescriptor.decode(idesc, kind)
+        fields.check_shape(cta_group)
+        SharedMatrixDescriptor.decode(a), SharedMatrixDescriptor.decode(b)
+        check_accumulator_address(*split_address(d), fields.m, fields.n, cta_group)
+    except BadInput as error:
+        raise KernelFault("out-of-bounds", str(error)) from None
+    return fields, accumulator_columns(fields.m, fields.n, cta_group)
 
 
 @instruction("encode.matrix_descriptor")
@@ -282,7 +304,10 @@ def encode_matrix_descriptor(
     value = (
         (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
     )
-    g.cta.frame(RAW[8])[g.sel, register_columns(g, dst, 8)] = value
+    column = register_columns(g, dst, 8)
+    if g.cta.written is not None:
+        g.cta.written.write(g, column * 8, 8)
+    g.cta.frame(RAW[8])[g.sel, column] = value
 
 
 def add_low_half(desc: Any, offset: Any) -> Any:

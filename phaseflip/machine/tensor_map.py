@@ -2,23 +2,27 @@
 
 Dimension 0 is the innermost; sizes are in elements, strides in bytes.
 
-Source: CUDA driver API 13.0, cuTensorMapEncodeTiled; PTX ISA 9.1, "Tensor" and "Swizzling modes".
+Source: CUDA driver API 13.0, cuTensorMapEncodeTiled; PTX ISA 9.1, "Tensor" and "Swizzling modes"; the corners that are
+refused: CUDA C++ Programming Guide 13.0, "Tensor Memory Access", and an H200.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, KernelFault
 from ..operators import numpy_dtype
 from .matrix_descriptors import swizzled_units
 
 SWIZZLES = {0: "none", 1: "32B", 2: "64B", 3: "128B", 4: "128B-atom32B"}
 _SPAN_BYTES = {"none": 1 << 30, "32B": 32, "64B": 64, "128B": 128, "128B-atom32B": 128}
 MAX_BOX = 256
+NAN_FILL = 0x7FF77FF7
+"""The 32 bits that fill what lies outside a tensor of floats, if NaN is asked for; seen on an H200."""
 
 
 @dataclass(frozen=True)
@@ -40,27 +44,51 @@ class TensorMap:
     swizzle: str
     nan_fill: bool
 
-    @property
+    @cached_property
     def element_bytes(self) -> int:
         """Bytes of one element."""
         return numpy_dtype(self.dtype).itemsize
 
-    @property
+    @cached_property
     def box_shape(self) -> tuple[int, ...]:
         """Elements that one box holds, outermost dimension first."""
         steps = zip(self.box, self.element_strides, strict=True)
         return tuple(-(-extent // step) for extent, step in steps)[::-1]
 
-    @property
+    @cached_property
     def box_bytes(self) -> int:
         """Bytes that one copy moves; all of them count, also those outside the tensor."""
         return int(np.prod(self.box_shape)) * self.element_bytes
 
+    def check_corner(self, corner: tuple[int, ...], stores: bool) -> None:
+        """KernelFault for a corner that a GPU refuses (an H200 stops with "illegal instruction").
+
+        Dimension 0 starts on 16 bytes of the global tensor, as its strides do; a store's corner is not negative.
+        """
+        nbytes = corner[0] * self.element_bytes
+        if nbytes % 16:
+            raise KernelFault(
+                "misaligned-access",
+                f"coordinate {corner[0]} of dimension 0 of tensor map {self.name} is {nbytes} bytes from its start;"
+                " a multiple of 16 is legal",
+            )
+        if stores and min(corner) < 0:
+            raise KernelFault(
+                "out-of-bounds",
+                f"a bulk tensor store to {self.name} starts at {corner}; what lies behind the tensor is not written,"
+                " but no coordinate may be negative",
+            )
+
     def shared_units(self, start: int) -> np.ndarray:
-        """Numbers of the 16-byte units of shared memory that a box takes from byte `start`, in box order, swizzled."""
-        return swizzled_units(
-            np.arange(self.box_bytes // 16, dtype=np.int64) + (start >> 4), self.swizzle
-        )
+        """Numbers of the 16-byte units of shared memory that a box takes from byte `start`, in box order, swizzled.
+
+        Swizzled rows start a span of the swizzle apart, however narrow the box; others follow each other.
+        """
+        units = np.arange(self.box_bytes // 16, dtype=np.int64)
+        if self.swizzle != "none":
+            width = self.box[0] * self.element_bytes // 16
+            units = units // width * (_SPAN_BYTES[self.swizzle] // 16) + units % width
+        return swizzled_units(units + (start >> 4), self.swizzle)
 
     def global_units(self, corner: tuple[int, ...]) -> np.ndarray | None:
         """Numbers of the 16-byte units of the buffer that a box takes, in box order: the usual case.
@@ -84,10 +112,13 @@ class TensorMap:
         units = (rows >> 4) + np.arange(self.box[0] * self.element_bytes // 16, dtype=np.int64)
         return np.asarray(units.reshape(-1))
 
-    def element_offsets(self, corner: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def element_offsets(
+        self, corner: tuple[int, ...], whole_units: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(byte offset of each element of the box in the buffer, whether it lies inside), shaped like the box.
 
         corner: coordinates of the box's first element, dimension 0 first; may be negative or beyond the tensor.
+        whole_units: dimension 0 ends with the 16-byte unit that its last element is in, as it does for stores.
         """
         offsets: Any = np.int64(self.offset)
         inside: Any = np.bool_(True)
@@ -101,7 +132,10 @@ class TensorMap:
             shape = [1] * rank
             shape[rank - 1 - d] = -1
             offsets = offsets + (index * step).reshape(shape)
-            inside = inside & ((index >= 0) & (index < self.sizes[d])).reshape(shape)
+            size = self.sizes[d]
+            if d == 0 and whole_units:
+                size = -(-size * self.element_bytes // 16) * 16 // self.element_bytes
+            inside = inside & ((index >= 0) & (index < size)).reshape(shape)
         return np.broadcast_to(offsets, self.box_shape), np.broadcast_to(inside, self.box_shape)
 
 

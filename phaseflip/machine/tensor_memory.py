@@ -5,7 +5,7 @@ Source: PTX ISA 9.1, tcgen05.alloc / dealloc / relinquish_alloc_permit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,7 +43,11 @@ class TensorMemory:
         self.relinquished = False
         self.writes = np.zeros((TMEM_BANDS, COLUMNS), np.int32)
         self.reads = np.zeros((-(-threads // LANES), TMEM_BANDS, COLUMNS), np.int32)
+        self.pair_frees: list[tuple[Any, slice]] = []
+        """Accesses of tcgen05.dealloc by the other CTA of the pair, with the columns: none may come after."""
         self.ever_allocated = np.zeros(COLUMNS, bool)
+        self.executed: dict[str, list[Place]] = {}
+        """Mnemonic -> where this CTA has executed it with cta_group::2, for collectives of the pair that may block."""
 
     def describe(self, first: int, last: int) -> str:
         """ "TMEM columns 0-127"."""
@@ -86,6 +90,25 @@ class TensorMemory:
                     memory="tmem",
                     what=f"{g}: {what}",
                     fix="allocate enough columns with tcgen05.alloc, and use the address that it returns",
+                )
+            )
+
+
+def check_pairs(ctas: list[CTA]) -> None:
+    """At exit of a cluster: both CTAs of a pair have executed its collectives. (What is not freed is a leak.)"""
+    mnemonic = "tcgen05.relinquish_alloc_permit"
+    for even, odd in zip(ctas[::2], ctas[1::2], strict=False):
+        places = {cta: cta.tmem.executed.get(mnemonic, []) for cta in (even, odd)}
+        more, less = sorted(places, key=lambda cta: -len(places[cta]))
+        if len(places[more]) > len(places[less]):
+            more.report(
+                Finding(
+                    "divergent-collective",
+                    "with cta_group::2 it is a collective of both CTAs of the pair, and may block until both have come",
+                    place=places[more][-1],
+                    memory="tmem",
+                    what=f"{more} executes {mnemonic}, {less} does not",
+                    fix="let one warp of each CTA of the pair execute it",
                 )
             )
 
@@ -140,6 +163,7 @@ class AllocationWait:
         tmem.writes[:, start : start + self.columns] = 0
         tmem.reads[..., start : start + self.columns] = 0
         tmem.ever_allocated[start : start + self.columns] = True
+        tmem.pair_frees.clear()
         store(group, self.place, self.dst, WORD, start)
 
     def describe(self) -> str:
@@ -213,8 +237,17 @@ def _join_pair(g: Group, place: Place, columns: int) -> PairAllocation:
         return pair
     if pair.columns != columns:
         sizes = sorted((pair.columns, columns))
-        why = f"one CTA of the pair asks for {sizes[0]} columns, the other for {sizes[1]}"
-        _bad_allocation(g, place, why, "ask for the same number in both CTAs")
+        g.cta.report(
+            Finding(
+                "tmem-bad-allocation",
+                f"one CTA of the pair asks for {sizes[0]} columns, the other for {sizes[1]}",
+                place=max(pair.place, place, key=lambda p: p.order),
+                other=min(pair.place, place, key=lambda p: p.order),
+                memory="tmem",
+                what=f"{place.mnemonic} of {ctas[0]} and {ctas[1]}",
+                fix="ask for the same number in both CTAs",
+            )
+        )
     pair.complete = True
     return pair
 
@@ -233,11 +266,49 @@ def one_warp(g: Group, place: Place) -> None:
     )
 
 
-@instruction("tcgen05.dealloc", uniform=("taddr", "n_columns"))
-def tcgen05_dealloc(g: Group, place: Place, taddr: int, n_columns: int, cta_group: int) -> None:
+class PairWait:
+    """A warp in a collective of the CTA pair that may block until the other CTA executes it too.
+
+    It does here, unless that CTA has exited, but orders nothing: a kernel must do without either.
+    """
+
+    def __init__(self, place: Place, cta: CTA, peer: CTA) -> None:
+        self.place, self.peer = place, peer
+        self.number = len(cta.tmem.executed[place.mnemonic])
+
+    def ready(self) -> bool:
+        """The other CTA has executed it as often."""
+        done = len(self.peer.tmem.executed.get(self.place.mnemonic, ()))
+        return done >= self.number or self.peer.live_threads == 0
+
+    def finish(self, group: Group) -> None:
+        """Nothing is learned."""
+
+    def describe(self) -> str:
+        """Who has not come."""
+        return (
+            f"{self.place.mnemonic}.cta_group::2, which may block until {self.peer} executes it too"
+        )
+
+
+def _of_the_pair(g: Group, place: Place, cta_group: int) -> PairWait | None:
+    """The wait for the other CTA in a collective of the pair."""
+    if cta_group == 1:
+        return None
+    (peer,) = (cta for cta in g.cta.cluster.pair(g.cta) if cta is not g.cta)
+    g.cta.tmem.executed.setdefault(place.mnemonic, []).extend([place] * g.warps)
+    wait = PairWait(place, g.cta, peer)
+    return None if wait.ready() else wait
+
+
+@instruction("tcgen05.dealloc", waits=True, uniform=("taddr", "n_columns"))
+def tcgen05_dealloc(
+    g: Group, place: Place, taddr: int, n_columns: int, cta_group: int
+) -> PairWait | None:
     """tcgen05.dealloc.cta_group.sync.aligned.b32 taddr, nCols: free a live allocation, whole; by one whole warp.
 
-    With cta_group::2 a warp of each CTA of the pair frees the columns of its CTA; neither waits for the other here.
+    With cta_group::2 by one warp of each CTA of the pair, when neither CTA accesses the TMEM of the pair any more; the
+    first may block until the second comes.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
     tmem, column = g.cta.tmem, split_address(taddr)[1]
@@ -261,12 +332,22 @@ def tcgen05_dealloc(g: Group, place: Place, taddr: int, n_columns: int, cta_grou
             why = f"{n_columns} columns of an allocation of {held[0]} (line {held[1].line})"
             _bad_allocation(g, place, why, f"free all {held[0]} columns")
         if g.cta.detector is not None:
-            g.cta.detector.tmem_free(g, place, tmem, slice(column, column + held[0]))
+            columns = slice(column, column + held[0])
+            g.cta.detector.tmem_free(g, place, tmem, columns)
+            if cta_group == 2:
+                for cta in g.cta.cluster.pair(g.cta):
+                    if cta is not g.cta:
+                        g.cta.detector.tmem_free_in_peer(g, place, cta.tmem, columns)
         del tmem.allocations[column]
+    return _of_the_pair(g, place, cta_group)
 
 
-@instruction("tcgen05.relinquish_alloc_permit")
-def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> None:
-    """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: this CTA allocates no more."""
+@instruction("tcgen05.relinquish_alloc_permit", waits=True)
+def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> PairWait | None:
+    """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: this CTA allocates no more.
+
+    With cta_group::2 by one warp of each CTA of the pair; the first may block until the second comes.
+    """
     g.cta.cluster.use_cta_group(place, cta_group)
     g.cta.tmem.relinquished = True
+    return _of_the_pair(g, place, cta_group)

@@ -1,10 +1,8 @@
-"""The tensor memory accelerator: bulk tensor copies between global and shared memory, and bulk groups.
+"""The tensor memory accelerator: bulk copies of boxes of a tensor between global and shared memory.
 
-A load is an agent of its own: it starts with what its issuer knew, writes shared memory through the async proxy, and
-tells the mbarrier how many bytes have come, which releases its own accesses only, with an implicit proxy fence. A store
-reads shared memory and writes global memory; a bulk group tells its thread when the reads, and when all, are done.
+How such copies are ordered, `bulk_copy.py` says.
 
-Source: PTX ISA 9.1, cp.async.bulk.tensor, cp.async.bulk.commit_group, cp.async.bulk.wait_group, prefetch.tensormap.
+Source: PTX ISA 9.1, cp.async.bulk.tensor.
 """
 
 from __future__ import annotations
@@ -15,15 +13,12 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..instructions import instruction
-from .mbarrier import Mbarrier, barrier_at, check_init_fence
-from .mbarrier_instructions import intended_phase
+from .bulk_copy import Copy, copy_to, start_load, start_store
 from .memory import RAW, SHARED_BASE
-from .tensor_core import thread_name
-from .tensor_map import TensorMap
+from .tensor_map import NAN_FILL, TensorMap
 
 if TYPE_CHECKING:
     from ..finding import Place
-    from ..ordering import Ticket
     from .cta import CTA
     from .warp import Group
 
@@ -46,9 +41,10 @@ class _Box:
     """A box of a tensor map and its place in shared memory: the bytes on both sides."""
 
     def __init__(
-        self, g: Group, tensor_map: TensorMap, cta: CTA, start: int, corner: tuple[int, ...]
-    ) -> None:
+        self, g: Group, tensor_map: TensorMap, cta: CTA, start: int, corner: tuple[int, ...], stores: bool
+    ) -> None:  # fmt: skip
         self.map, self.cta, self.shared = tensor_map, cta, cta.shared
+        tensor_map.check_corner(corner, stores)
         self.memory = next(m for m in g.cta.globals if m.name_at(0) == tensor_map.buffer)
         if start % 128:
             raise KernelFault(
@@ -69,7 +65,19 @@ class _Box:
             )
         self.global_units = tensor_map.global_units(corner)
         if self.global_units is None:
-            self.offsets, self.inside = tensor_map.element_offsets(corner)
+            self.offsets, self.inside = tensor_map.element_offsets(corner, whole_units=stores)
+            last = self.offsets[self.inside].max(initial=0) + tensor_map.element_bytes
+            if last > self.memory.size:
+                raise KernelFault(
+                    "out-of-bounds",
+                    f"a box at {corner} of tensor map {tensor_map.name} ends at byte {last} of {tensor_map.buffer}, which"
+                    f" has {self.memory.size}",
+                )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are moved and counted."""
+        return self.map.box_bytes
 
     def touched(self) -> np.ndarray:
         """16-byte units of the buffer that the box touches."""
@@ -85,7 +93,7 @@ class _Box:
         dtype = RAW[self.map.element_bytes]
         values = np.zeros(self.map.box_shape, dtype)
         if self.map.nan_fill:
-            values[...] = np.iinfo(dtype).max  # all bits set is a NaN in every format
+            values.reshape(-1).view(np.uint32)[...] = NAN_FILL
         values[self.inside] = self.memory.view(dtype)[
             self.offsets[self.inside] // self.map.element_bytes
         ]
@@ -104,103 +112,6 @@ class _Box:
         ]
 
 
-class Load:
-    """One bulk tensor load in flight: a box for each CTA that it goes to, with the barrier that counts it and the phase."""
-
-    __slots__ = ("cta", "place", "thread", "copies", "ticket", "done")
-
-    def __init__(
-        self, cta: CTA, place: Place, thread: int, copies: list[tuple[_Box, Mbarrier, int]], ticket: Ticket | None
-    ) -> None:  # fmt: skip
-        self.cta, self.place, self.thread, self.copies, self.ticket = (
-            cta,
-            place,
-            thread,
-            copies,
-            ticket,
-        )
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
-
-    def land(self) -> None:
-        """Copy the boxes, and tell the barriers."""
-        detector, ticket, clock = self.cta.detector, self.ticket, None
-        if detector is not None and ticket is not None:
-            first = self.copies[0][0]
-            detector.operation_access(
-                ticket, first.memory, first.touched(), writes=False, fenced=True
-            )
-            for box, barrier, phase in self.copies:
-                if phase < barrier.phase:  # which was told to expect too few bytes
-                    end = barrier.event_at_end.get(phase, 0)
-                    detector.late_write(ticket, box.shared, box.units, end)
-                else:
-                    detector.operation_access(
-                        ticket, box.shared, box.units, writes=True, fenced=True
-                    )
-                detector.operation_reaches(box.cta, ticket)
-                detector.operation_reaches(barrier.cta, ticket)
-            clock = ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
-        for box, barrier, phase in self.copies:
-            box.load()
-            self.cta.bytes["global_to_shared"] += box.map.box_bytes
-            barrier.loads_in_flight[phase] -= 1
-            barrier.complete_tx(self.place, box.map.box_bytes, phase, clock)
-        self.done = True
-
-
-class Store:
-    """One bulk tensor store in flight: `read` is its ticket as a reader of shared memory, `write` as a writer of global."""
-
-    __slots__ = ("cta", "place", "thread", "box", "read", "write", "done")
-
-    def __init__(
-        self,
-        cta: CTA,
-        place: Place,
-        thread: int,
-        box: _Box,
-        read: Ticket | None,
-        write: Ticket | None,
-    ) -> None:
-        self.cta, self.place, self.thread, self.box = cta, place, thread, box
-        self.read, self.write = read, write
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
-
-    def land(self) -> None:
-        """Copy the box."""
-        detector = self.cta.detector
-        if detector is not None and self.read is not None and self.write is not None:
-            detector.operation_access(
-                self.read, self.box.shared, self.box.units, writes=False, fenced=True
-            )
-            detector.operation_access(
-                self.write, self.box.memory, self.box.touched(), writes=True, fenced=True
-            )
-        self.box.store()
-        self.cta.bytes["shared_to_global"] += self.box.map.box_bytes
-        self.done = True
-
-
-class BulkGroups:
-    """Bulk groups of one thread: stores not yet committed, and the committed groups, oldest first."""
-
-    __slots__ = ("open", "groups")
-
-    def __init__(self) -> None:
-        self.open: list[Store] = []
-        self.groups: list[list[Store]] = []
-
-
 @instruction("cp.async.bulk.tensor.g2s")
 def cp_async_bulk_tensor_g2s(
     g: Group, place: Place, dst: Any, mbar: Any, tensor_map: Any, coordinates: Any, cta_mask: Any = None,
@@ -215,26 +126,17 @@ def cp_async_bulk_tensor_g2s(
     """
     operands = (dst, mbar, tensor_map, cta_mask, *coordinates)
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in operands]
-    cluster, detector = g.cta.cluster, g.cta.detector
+    cluster = g.cta.cluster
     for thread, to, barrier_address, map_address, mask, *corner in zip(*lanes, strict=True):
         targets = [to] if mask is None else cluster.multicast(to, mask)
-        copies = []
+        copies: list[Copy] = []
         for target in targets:
             cta = cluster.owner(target)
             address = _signalled(cta, barrier_address, cta_group, mask is not None)
-            barrier = barrier_at(g, place, address)
-            check_init_fence(g, place, thread, barrier)
             offset = (target | SHARED_BASE) - cta.shared_base
-            box = _Box(g, tensor_map_at(g, map_address), cta, offset, tuple(corner))
-            copies.append((box, barrier, intended_phase(g, barrier)))
-        for _, barrier, phase in copies:
-            barrier.loads_in_flight[phase] += 1
-        ticket = None
-        if detector is not None:
-            queue = ("tma", g.cta.rank, barrier_address, mask)
-            ticket = detector.issue(g, thread, queue, place, g.agents(thread))
-        load = Load(g.cta, place, thread, copies, ticket)
-        cluster.issue(("tma", g.cta.rank, thread, id(load)), load)
+            box = _Box(g, tensor_map_at(g, map_address), cta, offset, tuple(corner), stores=False)
+            copies.append(copy_to(g, place, thread, box, address, (barrier_address, mask)))
+        start_load(g, place, thread, copies)
 
 
 def _signalled(cta: CTA, mbar: int, cta_group: int, multicast: bool) -> int:
@@ -262,71 +164,5 @@ def cp_async_bulk_tensor_s2g(
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in (src, tensor_map, *coordinates)]
     for thread, start, map_address, *corner in zip(*lanes, strict=True):
         offset = start - g.cta.shared_base
-        box = _Box(g, tensor_map_at(g, map_address), g.cta, offset, tuple(corner))
-        read = write = None
-        if g.cta.detector is not None:
-            read, write = (
-                g.cta.detector.issue(g, thread, (kind, g.cta.rank, thread), place, g.agents(thread))
-                for kind in ("bulk-read", "bulk-write")
-            )
-        operation = Store(g.cta, place, thread, box, read, write)
-        g.cta.bulk_groups.setdefault(thread, BulkGroups()).open.append(operation)
-        g.cta.cluster.issue(("bulk", g.cta.rank, thread), operation)
-
-
-@instruction("cp.async.bulk.commit_group")
-def cp_async_bulk_commit_group(g: Group, place: Place) -> None:
-    """cp.async.bulk.commit_group: the executing thread's bulk stores since the last commit become one group."""
-    for thread in g.lanes.tolist():
-        groups = g.cta.bulk_groups.setdefault(thread, BulkGroups())
-        groups.groups.append(groups.open)
-        groups.open = []
-
-
-class BulkWait:
-    """Threads blocked in cp.async.bulk.wait_group."""
-
-    def __init__(self, group: Group, newest: int, reads_only: bool) -> None:
-        self.reads_only = reads_only
-        self.awaited: list[tuple[int, Store]] = []
-        for thread in group.lanes.tolist():
-            groups = group.cta.bulk_groups.setdefault(thread, BulkGroups()).groups
-            for committed in groups[: max(len(groups) - newest, 0)]:
-                self.awaited += [(thread, operation) for operation in committed]
-
-    def ready(self) -> bool:
-        """The awaited groups have landed."""
-        return all(operation.done for _, operation in self.awaited)
-
-    def finish(self, group: Group) -> None:
-        """The threads know that their stores have been read, and, unless .read, that they are done."""
-        detector = group.cta.detector
-        if detector is not None:
-            for thread, operation in self.awaited:
-                for ticket in [operation.read] + ([] if self.reads_only else [operation.write]):
-                    if ticket is not None:
-                        detector.learn(group, thread, ticket)
-
-    def describe(self) -> str:
-        """How many stores are in flight."""
-        return f"cp.async.bulk.wait_group for {sum(not o.done for _, o in self.awaited)} stores in flight"
-
-
-@instruction("cp.async.bulk.wait_group", waits=True)
-def cp_async_bulk_wait_group(
-    g: Group, place: Place, newest: int, reads_only: bool
-) -> BulkWait | None:
-    """cp.async.bulk.wait_group{.read} N: wait until at most the N newest groups of the executing thread are pending.
-
-    `.read` waits only until their sources have been read.
-    """
-    wait = BulkWait(g, newest, reads_only)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
-
-
-@instruction("prefetch.tensormap")
-def prefetch_tensormap(g: Group, place: Place, tensor_map: Any) -> None:
-    """prefetch.tensormap [a]: a hint; nothing changes."""
+        box = _Box(g, tensor_map_at(g, map_address), g.cta, offset, tuple(corner), stores=True)
+        start_store(g, place, thread, box)

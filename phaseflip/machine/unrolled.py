@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import located
-from .memory import LOCAL_BASE, RAW, check_registers, memory_of, register_columns
+from .memory import LOCAL_BASE, RAW, memory_of, register_columns
+from .registers import check_registers
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -51,7 +52,10 @@ def copy_all(
         detector.thread_access(g, store, target, target_offset, nbytes, True, g.tiled(iterations))
     values = source.view(raw)[source_items]
     target.view(raw)[target_items] = values
-    g.cta.frame(raw)[g.sel, register_columns(g, dst, nbytes)] = values[-g.n :]
+    column = register_columns(g, dst, nbytes)
+    if g.cta.written is not None:
+        g.cta.written.write(g, column * nbytes, nbytes)
+    g.cta.frame(raw)[g.sel, column] = values[-g.n :]
 
 
 @located
@@ -64,8 +68,7 @@ def st_global_all(
     target, offset = memory_of(g, _flat(g, addr, iterations))
     items = target.items(offset, nbytes)
     columns = register_columns(g, _flat(g, src, iterations), nbytes)
-    if g.cta.loading:
-        check_registers(g, place, columns * nbytes, nbytes)
+    check_registers(g, place, columns * nbytes, nbytes)
     if g.cta.detector is not None:
         g.cta.detector.thread_access(g, place, target, offset, nbytes, True, g.tiled(iterations))
     target.view(raw)[items] = g.cta.frame(raw)[g.tiled(iterations), columns]
@@ -78,11 +81,18 @@ def cvt_x2_all(
     """cvt.x2 of the register pairs at `src` to those at `dst`, usually from consecutive registers."""
     a, b = g.cta.dtype(source), g.cta.dtype(target)
     from_columns, to_columns = _pair_columns(g, src, a.itemsize), _pair_columns(g, dst, b.itemsize)
-    if g.cta.loading:
-        check_registers(g, place, np.asarray(src) - LOCAL_BASE, 2 * a.itemsize)
+    check_registers(g, place, _first_bytes(src), 2 * a.itemsize)
+    if g.cta.written is not None:
+        g.cta.written.write(g, _first_bytes(dst), 2 * b.itemsize)
     g.cta.frame(b)[_rows(g, to_columns), to_columns] = g.cta.frame(a)[
         _rows(g, from_columns), from_columns
     ]
+
+
+def _first_bytes(address: np.ndarray) -> np.ndarray:
+    """(iterations, 1) or (iterations, lanes) register addresses as bytes of the frame, flattened if they are many."""
+    offset = address - LOCAL_BASE
+    return offset if offset.ndim == 2 and offset.shape[1] == 1 else offset.reshape(-1)
 
 
 def _rows(g: Group, columns: Any) -> Any:

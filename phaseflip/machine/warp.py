@@ -10,6 +10,7 @@ Source: PTX ISA 9.1, shfl.sync, elect.sync, bar.warp.sync.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -61,6 +62,7 @@ class Group:
         "knowledge",
         "common",
         "_tiled",
+        "_whole_and_loose",
     )
 
     def __init__(
@@ -79,9 +81,10 @@ class Group:
         self.wait: Wait | None = None
         self.wait_site: Place | None = None
         self.knowledge: Knowledge = ()
-        self.common: tuple[Knowledge, Part] | None = None
-        """Knowledge, and what all of its parts know; kept until the knowledge changes."""
+        self.common: tuple[Knowledge, dict[int | None, Part]] | None = None
+        """Knowledge, and what all threads of a warp, or (None) of the group, know; kept until the knowledge changes."""
         self._tiled: tuple[int, Lanes] = (1, lanes)
+        self._whole_and_loose: tuple[list[int], list[int]] | None = None
 
     def subset(self, keep: Array, pc: int, joins: tuple[Join, ...]) -> Group:
         """The group of the lanes where the boolean array `keep` is true."""
@@ -126,6 +129,28 @@ class Group:
         if self.sel.__class__ is slice:
             return list(range(int(self.lanes[0]) >> 5, (int(self.lanes[-1]) >> 5) + 1))
         return np.unique(self.lanes >> 5).tolist()
+
+    def warp_list(self) -> Iterable[int]:
+        """As `warp_ids`, in any form."""
+        if self.sel.__class__ is slice:
+            return range(int(self.lanes[0]) >> 5, (int(self.lanes[-1]) >> 5) + 1)
+        return self.warp_ids()
+
+    def whole_and_loose(self) -> tuple[list[int], list[int]]:
+        """The warps whose lanes are all here, and the lanes of the others."""
+        if self._whole_and_loose is None:
+            self._whole_and_loose = self._split_by_wholeness()
+        return self._whole_and_loose
+
+    def _split_by_wholeness(self) -> tuple[list[int], list[int]]:
+        first, last = int(self.lanes[0]), int(self.lanes[-1])
+        if self.sel.__class__ is slice and not first % WARP and not (last + 1) % WARP:
+            return list(self.warp_list()), []
+        if self.n == 1:
+            return [], [first]
+        loose = self.in_partial_warps().tolist()
+        partial = {lane >> 5 for lane in loose}
+        return [w for w in self.warp_ids() if w not in partial], loose
 
     def whole_warps(self) -> bool:
         """Whether every warp that has a lane here has all of its lanes here (collective operations need that)."""

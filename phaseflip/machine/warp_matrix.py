@@ -14,7 +14,8 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..instructions import instruction
-from .memory import RAW, check_registers, memory_of, register_columns
+from .memory import RAW, memory_of, register_columns
+from .registers import check_registers
 from .tensor_memory import one_warp
 
 if TYPE_CHECKING:
@@ -62,8 +63,11 @@ def _move(
     row, column = _elements(trans)
     shared_items = offsets[:, :, row] // 2 + column
     first = [register_columns(g, r, 4) for r in registers]
-    if writes and g.cta.loading:
-        check_registers(g, place, 4 * np.array(first), 4)
+    first_bytes = 4 * np.array(first)[:, None]
+    if writes:
+        check_registers(g, place, first_bytes, 4)
+    elif g.cta.written is not None:
+        g.cta.written.write(g, first_bytes, 4)
     columns = 2 * np.array(first)[None, :, None, None] + np.arange(2)
     threads = g.lanes.reshape(-1, 32)[:, None, :, None]
     return shared_items, (threads, columns)

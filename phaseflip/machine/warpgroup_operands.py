@@ -73,4 +73,7 @@ def encode_wgmma_descriptor(
     value = (
         (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
     )
-    g.cta.frame(RAW[8])[g.sel, register_columns(g, dst, 8)] = value
+    column = register_columns(g, dst, 8)
+    if g.cta.written is not None:
+        g.cta.written.write(g, column * 8, 8)
+    g.cta.frame(RAW[8])[g.sel, column] = value

@@ -16,7 +16,7 @@ def rounds(once=True, arrive=True):
         rank = T.cta_id_in_cluster([2])
         warp = T.warp_id([1])
         lane = T.lane_id([32])
-        for _i in T.serial(3):
+        for _round in T.serial(3):
             if arrive:
                 T.ptx.barrier.cluster.arrive(sem="release")
             if not once:
@@ -132,7 +132,9 @@ test_part_of_a_warp_requires_the_rest_to_arrive = gives(
 def test_a_deadlock_names_both_ctas():
     for schedule in SCHEDULES:
         (finding,) = run(some, schedule, last=31, exits=False).findings
-        assert "CTA 0 warp 0 waits: barrier.cluster: 32 of 64 threads have arrived" in finding.why
+        assert finding.why == "barrier.cluster: 32 of 64 threads have arrived"
+        assert finding.what.startswith("CTA 0 warp 0 waits for ever")
+        assert any(line.startswith("CTA 1 warp 0 waits") for line in finding.details)
         assert [(e["who"], e["instruction"]) for e in finding.data] == [
             ("CTA 0 warp 0", "barrier.cluster.wait"),
             ("CTA 1 warp 0", "mbarrier.try_wait.parity"),

@@ -149,8 +149,9 @@ test_relaxed_remote_arrive_requires_fence_of_cluster_scope = gives(
 )
 
 
-def relaxed_within_a_cta(fence=""):
-    """Warp 0 fills a buffer and arrives relaxed, warp 1 waits and reads it; one CTA."""
+def relaxed_within_a_cta(fence="", every=True):
+    """Warp 0 fills a buffer and arrives relaxed (all lanes, or one), warp 1 waits and reads it; one CTA."""
+    count = 32 if every else 1
 
     @T.prim_func
     def kernel(D: T.Buffer((32,), "int32")):
@@ -164,13 +165,14 @@ def relaxed_within_a_cta(fence=""):
         pool.commit()
         if warp == 0:
             if lane == 0:
-                T.ptx.mbarrier.init(bar.ptr_to([0]), 32)
+                T.ptx.mbarrier.init(bar.ptr_to([0]), count)
         T.cuda.cta_sync()
         if warp == 0:
             s[lane] = lane  # store
             if fence != "":
                 T.ptx.fence("acq_rel", fence)
-            T.ptx.mbarrier.arrive(bar.ptr_to([0]), sem="relaxed", scope="cta")
+            if T.Or(every, lane == 0):
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]), sem="relaxed", scope="cta")
         else:
             T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
             D[lane] = s[lane]  # load
@@ -182,6 +184,41 @@ test_relaxed_arrive_requires_fence = gives(relaxed_within_a_cta, RACE)
 test_a_cta_fence_serves_a_relaxed_arrive_within_a_cta = gives(relaxed_within_a_cta, fence="cta")
 test_a_cluster_fence_serves_a_relaxed_arrive_within_a_cta = gives(
     relaxed_within_a_cta, fence="cluster"
+)
+
+test_a_fence_releases_for_its_own_thread = gives(
+    relaxed_within_a_cta, RACE, fence="cta", every=False
+)
+
+
+def relaxed_barrier_within_a_cta(fence=""):
+    """Warp 0 of each CTA fills a buffer, and warp 1 reads it after a relaxed cluster barrier."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((64,), "int32")):
+        T.device_entry()
+        cluster = T.cluster_id([1])
+        rank = T.cta_id_in_cluster([2])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        s = pool.alloc((32,), "int32")
+        pool.commit()
+        if warp == 0:
+            s[lane] = lane  # store
+        if fence != "":
+            T.ptx.fence("acq_rel", fence)
+        T.ptx.barrier.cluster.arrive(sem="relaxed")
+        T.ptx.barrier.cluster.wait(acquire=True)
+        if warp == 1:
+            D[rank * 32 + lane] = s[lane]  # load
+
+    return kernel
+
+
+test_relaxed_cluster_barrier_within_a_cta_requires_fence = gives(relaxed_barrier_within_a_cta, RACE)
+test_a_cta_fence_serves_a_relaxed_cluster_barrier_within_a_cta = gives(
+    relaxed_barrier_within_a_cta, fence="cta"
 )
 
 
@@ -223,3 +260,42 @@ def handed_on(scope="cluster", first="cta"):
 
 test_a_cta_scope_step_within_the_cta_is_silent = gives(handed_on)
 test_the_step_between_ctas_requires_cluster_scope = gives(handed_on, NARROW, scope="cta")
+
+
+def returned(scope="cluster"):
+    """Warp 0 of CTA 1 stores at home and tells CTA 0, which tells warp 1 of CTA 1: both steps leave the CTA."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        cluster = T.cluster_id([1])
+        rank = T.cta_id_in_cluster([2])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((32,), "int32")
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 32)
+        T.cuda.cluster_sync()
+        if rank == 1:
+            if warp == 0:
+                s[lane] = lane  # store
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]), sem="release", scope=scope, remote=0)
+            else:
+                T.ptx.mbarrier.try_wait_acquire_cluster(bar.ptr_to([0]), 0)
+                D[lane] = s[lane]  # load
+        else:
+            if warp == 0:
+                T.ptx.mbarrier.try_wait_acquire_cluster(bar.ptr_to([0]), 0)
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]), sem="release", scope="cluster", remote=1)
+
+    return kernel
+
+
+test_news_that_return_to_a_cta_require_cluster_scope_on_the_way = gives(
+    returned, NARROW, scope="cta"
+)
+test_news_may_return_to_a_cta = gives(returned)

@@ -583,3 +583,90 @@ def two_commits(seen=True):
 test_skipping_a_phase_requires_that_its_commit_was_seen = requires(
     two_commits, "seen", "lapped-wait @wait", "race shared raw @load <store"
 )
+
+
+# -- other forms of arriving ----------------------------------------------------------------------------------------------
+def simulated_bytes(enough=True, remote=False, acquires=True):
+    """Warp 0 stores, and says that the bytes have come which warp 1 expects and waits for: that orders nothing."""
+    count = 64 if enough else 32
+
+    @T.prim_func
+    def kernel(D: T.Buffer((64,), "int32")):
+        T.device_entry()
+        cluster = T.cluster_id([1])
+        rank = T.cta_id_in_cluster([2])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((32,), "int32")
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+        T.cuda.cluster_sync()
+        if warp == 0:
+            s[lane] = lane  # store
+            if lane == 0:
+                if remote:
+                    T.ptx.mbarrier.complete_tx(bar.ptr_to([0]), count, remote=rank ^ 1)
+                else:
+                    T.ptx.mbarrier.complete_tx(bar.ptr_to([0]), count, pred=rank + 1)
+        else:
+            if lane == 0:
+                T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), 64)
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+            if not acquires:
+                D[rank * 32 + lane] = s[lane]  # load
+        T.cuda.cluster_sync()
+
+    return kernel
+
+
+test_bytes_that_are_said_to_have_come_are_counted = gives(simulated_bytes)
+test_bytes_of_the_peer_s_barrier_that_are_said_to_have_come_are_counted = gives(
+    simulated_bytes, remote=True
+)
+test_wait_requires_that_all_bytes_are_said_to_have_come = requires(
+    simulated_bytes, "enough", "deadlock @wait"
+)
+test_complete_tx_requires_something_else_to_order_what_was_stored = requires(
+    simulated_bytes, "acquires", "race shared raw @load <store"
+)
+
+
+def without_completing(last=True, pred=1):
+    """Warp 0 arrives for all but one, and one thread of warp 1 ends the phase."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((64,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((32,), "int32")
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 65)
+        T.cuda.cta_sync()
+        if warp == 0:
+            s[lane] = lane
+            T.ptx.mbarrier.arrive.no_complete(bar.ptr_to([0]), 2, pred=pred)
+        T.cuda.cta_sync()
+        if warp == 1:
+            if last:
+                if lane == 0:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+        D[warp * 32 + lane] = s[lane]
+
+    return kernel
+
+
+test_arrivals_that_do_not_complete_count = requires(without_completing, "last", "deadlock @wait")
+test_an_arrival_whose_predicate_is_false_does_not_count = gives(
+    without_completing, "deadlock @wait", pred=0
+)

@@ -6,7 +6,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane
 
-from .harness import gives, requires
+from .harness import gives, line_of, requires, run
 
 M, N, K = 128, 16, 16
 LAYOUT = mma_shared_layout(tvm.DataType("float16"), SwizzleMode.SWIZZLE_32B_ATOM, (M, K))
@@ -29,6 +29,7 @@ def product(
     wait_ld=True,
     final_sync=True,
     accumulate=False,
+    parity=0,
 ):
     """D = A A^T by one MMA, each thread reading one element of its row."""
 
@@ -87,7 +88,7 @@ def product(
                 if T.ptx.elect_sync():
                     T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1)
         if wait:
-            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), parity)  # wait
         if after_fence:
             T.ptx.tcgen05.fence.after_thread_sync()
         reg = T.alloc_local((1,), "float32")
@@ -150,6 +151,53 @@ test_mma_that_accumulates_requires_an_initialised_accumulator = gives(
 test_tcgen05_dealloc_requires_cta_sync_after_the_last_load = requires(
     product, "final_sync", "tmem-freed-in-use tmem @dealloc <ld"
 )
+test_tcgen05_ld_requires_the_parity_of_the_phase_that_the_commit_ends = gives(
+    product, "lapped-wait @wait", *UNORDERED, parity=1
+)
+
+
+# -- what the findings say ------------------------------------------------------------------------------------------------
+def told(**flags):
+    """Schedule -> finding by code."""
+    runs = {s: run(product, s, **flags).findings for s in ("in-order", "eager", "lazy", "random:1")}
+    return {s: {f.code: f for f in found} for s, found in runs.items()}
+
+
+def test_a_race_with_an_mma_that_no_commit_covers_says_so():
+    mma = line_of(product, "mma")
+    for flags in ({"commit_after": False}, {"issuer_commits": False}):
+        for found in told(**flags).values():
+            for code in ("race", "tmem-freed-in-use"):
+                assert (
+                    f"no tcgen05.commit of the issuing thread follows the MMA at line {mma}"
+                    in found[code].why
+                )
+                assert "T.ptx.tcgen05.commit after the MMA" in found[code].fix
+    for found in told(wait=False).values():
+        assert "no tcgen05.commit" not in found["race"].why
+
+
+def test_a_race_behind_a_wait_on_a_fresh_barrier_says_so():
+    for found in told(parity=1).values():
+        race = found["race"]
+        assert f"the wait at line {line_of(product, 'wait')} passed at once" in race.why
+        assert "parity 1 of a fresh barrier means the phase before the first" in race.why
+        assert race.fix == "wait for the first phase with parity 0"
+    for found in told(wait=False).values():
+        assert "passed at once" not in found["race"].why
+
+
+def test_tmem_that_is_freed_in_use_asks_for_what_is_missing_only():
+    """The kernel has a CTA barrier before tcgen05.dealloc, except where final_sync is off."""
+    freed = "tmem-freed-in-use"
+    for found in told(wait_ld=False).values():
+        assert found[freed].fix.startswith("T.ptx.tcgen05.wait.ld()")
+        assert "cta_sync" not in found[freed].fix
+    for found in told(wait=False).values():
+        assert "wait for the mbarrier of its tcgen05.commit" in found[freed].fix
+        assert "cta_sync" not in found[freed].fix
+    for found in told(final_sync=False).values():
+        assert "cta_sync" in found[freed].fix and "nothing orders" in found[freed].why
 
 
 # -- reuse ----------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ PLAIN = TileLayout(S[(ROWS, COLUMNS) : (COLUMNS, 1)])
 
 
 # -- loads ------------------------------------------------------------------------------------------------------------------
-def loads(wait=True, nbytes=2 * BOX, expect_first=False, expect=True, elect=True, init_sync=True):
+def loads(
+    wait=True, nbytes=2 * BOX, expect_first=False, expect=True, elect=True, init_sync=True, parity=0
+):
     """Warp 0 loads two boxes, both warps wait and read them."""
 
     @T.prim_func
@@ -53,7 +55,7 @@ def loads(wait=True, nbytes=2 * BOX, expect_first=False, expect=True, elect=True
                     else:
                         T.ptx.mbarrier.arrive(bar.ptr_to([0]))  # plain
         if wait:
-            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)  # wait
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), parity)  # wait
         if warp == 0:
             D[lane, 0] = first[lane, 0]  # read_first
         else:
@@ -68,6 +70,22 @@ test_load_result_requires_wait = requires(
     "race shared raw @read_first <first",
     "race shared raw @read_second <second",
 )
+test_load_result_requires_the_parity_of_its_phase = gives(
+    loads,
+    "lapped-wait @wait",
+    "race shared raw @read_first <first",
+    "race shared raw @read_second <second",
+    parity=1,
+)
+
+
+def test_a_race_with_a_load_behind_a_wait_on_a_fresh_barrier_says_so():
+    for schedule in SCHEDULES:
+        for race in run(loads, schedule, parity=1).findings:
+            if race.code == "race":
+                assert "passed at once: parity 1 of a fresh barrier" in race.why
+
+
 test_loads_may_be_issued_before_or_after_expect_tx = gives(loads, expect_first=True)
 test_fewer_bytes_than_come_before_expect = gives(loads, "tx-count-mismatch @late", nbytes=BOX)
 test_fewer_bytes_than_come_after_expect = gives(

@@ -1,0 +1,102 @@
+"""How TVM 0.26 spells bulk copies and tcgen05.cp: their part of the table of decoders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import device_ir as ir
+from .decoder import Decoder, number_of, operands, text_of
+from .errors import UnsupportedInstruction
+from .instructions import Decoded, Operands
+
+
+def _bulk_tensor_load(args: list[Any]) -> Decoded:
+    """[rank, dst, mbar, map, cta_mask, cta_group, policy, has_policy, mode, mbar_is_address, multicast, *coordinates].
+
+    `mbar_is_address`: the barrier is given by its 32-bit shared address, which may lie in another CTA.
+    """
+    if text_of(args[8]) != "tile":
+        raise UnsupportedInstruction("cp.async.bulk.tensor with gather4 is not simulated")
+    named: Operands = {
+        "dst": args[1],
+        "mbar": args[2],
+        "tensor_map": args[3],
+        "coordinates": list(args[11:]),
+        "cta_mask": args[4] if number_of(args[10]) else None,
+        "cta_group": number_of(args[5]),
+    }
+    return Decoded("cp.async.bulk.tensor.g2s", named)
+
+
+def _bulk_tensor_load_cta(args: list[Any]) -> Decoded:
+    """As for the cluster, without the mask and the flag for multicast."""
+    zero = ir.Const(0, "int32")
+    return _bulk_tensor_load([*args[:4], zero, *args[4:9], zero, *args[9:]])
+
+
+def _bulk_tensor_store(args: list[Any]) -> Decoded:
+    """[rank, src, map, policy, has_policy, *coordinates]."""
+    return Decoded(
+        "cp.async.bulk.tensor.s2g",
+        {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])},
+    )
+
+
+def _bulk_wait(args: list[Any]) -> Decoded:
+    return Decoded(
+        "cp.async.bulk.wait_group",
+        {"newest": number_of(args[0]), "reads_only": bool(number_of(args[1]))},
+    )
+
+
+def _bulk_load_cta(args: list[Any]) -> Decoded:
+    """[dst, src, bytes, left, right, mbar, policy, has_policy, ignore_oob]."""
+    if number_of(args[8]):
+        raise UnsupportedInstruction("cp.async.bulk with .ignore_oob is not simulated")
+    named: Operands = {"dst": args[0], "src": args[1], "nbytes": args[2], "mbar": args[5]}
+    return Decoded("cp.async.bulk.g2s", named | {"own": True, "cta_mask": None})
+
+
+def _bulk_load_cluster(args: list[Any]) -> Decoded:
+    """[dst, src, bytes, mbar, cta_mask, policy, has_policy, multicast]."""
+    named: Operands = {"dst": args[0], "src": args[1], "nbytes": args[2], "mbar": args[3]}
+    mask = args[4] if number_of(args[7]) else None
+    return Decoded("cp.async.bulk.g2s", named | {"own": False, "cta_mask": mask})
+
+
+def _bulk_store(args: list[Any]) -> Decoded:
+    """[dst, src, bytes, byte_mask, policy, has_policy, cp_mask]."""
+    if number_of(args[6]):
+        raise UnsupportedInstruction("cp.async.bulk with .cp_mask is not simulated")
+    return Decoded("cp.async.bulk.s2g", {"dst": args[0], "src": args[1], "nbytes": args[2]})
+
+
+def _tensor_copy(args: list[Any]) -> Decoded:
+    """[taddr, descriptor, shape, cta_group, multicast, decompress, row, column]."""
+    if text_of(args[5]):
+        raise UnsupportedInstruction(f"tcgen05.cp with .{text_of(args[5])} is not simulated")
+    named: Operands = {"taddr": args[0], "desc": args[1], "row": args[6], "column": args[7]}
+    named |= {"shape": text_of(args[2]), "multicast": text_of(args[4])}
+    return Decoded("tcgen05.cp", named | {"cta_group": number_of(args[3])})
+
+
+_TO_PEER = operands("cp.async.bulk.s2s", "dst", "src", "nbytes", "mbar")
+
+COPIES: dict[str, Decoder] = {
+    "tirx.ptx.tcgen05_cp": _tensor_copy,
+    "tirx.ptx.cp_async_bulk_g2s_cta": _bulk_load_cta,
+    "tirx.ptx.cp_async_bulk_g2s_cluster": _bulk_load_cluster,
+    "tirx.ptx.cp_async_bulk_s2s_cluster": _TO_PEER,
+    "tirx.ptx.cp_async_bulk_shared_to_cluster": _TO_PEER,
+    "tirx.ptx.cp_async_bulk_s2g": _bulk_store,
+    "tirx.ptx.cp_async_bulk_tensor_g2s_cta": _bulk_tensor_load_cta,
+    "tirx.ptx.cp_async_bulk_tensor_g2s_cluster": _bulk_tensor_load,
+    "tirx.ptx.cp_async_bulk_tensor_shared_to_global": _bulk_tensor_store,
+    "tirx.ptx.cp_async_bulk_tensor_prefetch": lambda args: Decoded("cp.async.bulk.prefetch.tensor"),
+    "tirx.ptx.cp_async_bulk_commit_group": operands("cp.async.bulk.commit_group"),
+    "tirx.ptx.cp_async_bulk_wait_group": _bulk_wait,
+    "tirx.ptx.prefetch_tensormap": lambda args: Decoded(
+        "prefetch.tensormap", {"tensor_map": args[0]}
+    ),
+}
+"""TVM 0.26 intrinsic -> decoder of its argument list."""

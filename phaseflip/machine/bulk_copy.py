@@ -19,7 +19,7 @@ from ..instructions import instruction
 from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .mbarrier_instructions import intended_phase
 from .memory import RAW, SHARED_BASE, Memory, memory_of
-from .tensor_core import thread_name
+from .operation import ThreadOperation
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -61,19 +61,14 @@ class Copy:
     ticket: Ticket | None
 
 
-class Load:
+class Load(ThreadOperation):
     """One bulk load in flight: a copy for each CTA that it goes to."""
 
-    __slots__ = ("cta", "place", "thread", "copies", "done")
+    __slots__ = ("copies",)
 
     def __init__(self, cta: CTA, place: Place, thread: int, copies: list[Copy]) -> None:
-        self.cta, self.place, self.thread, self.copies = cta, place, thread, copies
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
+        super().__init__(cta, place, thread)
+        self.copies = copies
 
     def land(self) -> None:
         """Copy the boxes, and tell the barriers."""
@@ -103,10 +98,10 @@ class Load:
         return ticket.arrived(detector.zero, detector.size).with_past(ticket.clock)
 
 
-class Store:
+class Store(ThreadOperation):
     """One bulk store in flight: `read` is its ticket as a reader of shared memory, `write` as a writer of global."""
 
-    __slots__ = ("cta", "place", "thread", "box", "read", "write", "done")
+    __slots__ = ("box", "read", "write")
 
     def __init__(
         self,
@@ -117,14 +112,8 @@ class Store:
         read: Ticket | None,
         write: Ticket | None,
     ) -> None:
-        self.cta, self.place, self.thread, self.box = cta, place, thread, box
-        self.read, self.write = read, write
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
+        super().__init__(cta, place, thread)
+        self.box, self.read, self.write = box, read, write
 
     def land(self) -> None:
         """Copy the box."""

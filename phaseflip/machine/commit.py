@@ -12,7 +12,7 @@ from ..instructions import instruction
 from ..ordering import all_done
 from ..vector_clock import Clock, holds, join
 from .mbarrier import Mbarrier, barrier_at, check_init_fence
-from .tensor_core import thread_name
+from .operation import ThreadOperation
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -21,26 +21,20 @@ if TYPE_CHECKING:
     from .warp import Group
 
 
-class Commit:
+class Commit(ThreadOperation):
     """tcgen05.commit in flight: lands after all MMAs that its thread issued before, and arrives on the barriers.
 
     `signals` are the barriers, each with the ticket of its arrival: to know of one is not to know of the others.
     """
 
-    __slots__ = ("cta", "place", "thread", "signals", "tracked", "consumed", "done")
+    __slots__ = ("signals", "tracked", "consumed")
 
     def __init__(
         self, cta: CTA, place: Place, thread: int, signals: list[tuple[Mbarrier, Ticket | None]], tracked: list[Ticket]
     ) -> None:  # fmt: skip
-        self.cta, self.place, self.thread = cta, place, thread
+        super().__init__(cta, place, thread)
         self.signals, self.tracked = signals, tracked
         self.consumed = [int(b.consumed[thread + cta.first_component]) for b, _ in signals]
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
 
     def land(self) -> None:
         """One arrival on each barrier, which releases the tracked operations: they are done, and what came before them."""

@@ -23,7 +23,8 @@ from ..instructions import instruction
 from ..ordering import COPIES
 from .matrix_descriptors import SharedMatrixDescriptor, operand_units
 from .memory import RAW
-from .tensor_core import issued_once, thread_name
+from .operation import ThreadOperation
+from .tensor_core import issued_once
 from .tensor_memory import LANES, WORD, split_address
 
 if TYPE_CHECKING:
@@ -51,23 +52,18 @@ def destination_lanes(shape: str, multicast: str) -> np.ndarray:
     return (rows * 32 if shape == "4x256b" else rows)[None, :]
 
 
-class TensorCopy:
+class TensorCopy(ThreadOperation):
     """One tcgen05.cp in flight, from the shared memory of each of the CTAs to its TMEM, at the same addresses."""
 
-    __slots__ = ("cta", "ctas", "place", "thread", "units", "lanes", "column", "ticket", "done")
+    __slots__ = ("ctas", "units", "lanes", "column", "ticket")
 
     def __init__(
         self, ctas: list[CTA], cta: CTA, place: Place, thread: int, units: np.ndarray, lanes: np.ndarray, column: int,
         ticket: Ticket | None,
     ) -> None:  # fmt: skip
-        self.cta, self.ctas, self.place, self.thread = cta, ctas, place, thread
-        self.units, self.lanes, self.column, self.ticket = units, lanes, column, ticket
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
+        super().__init__(cta, place, thread)
+        self.ctas, self.ticket = ctas, ticket
+        self.units, self.lanes, self.column = units, lanes, column
 
     @property
     def width(self) -> int:

@@ -20,6 +20,7 @@ from ..instructions import instruction
 from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import SharedMatrixDescriptor, operand_units
 from .memory import RAW, SHARED_BASE, Memory, register_columns
+from .operation import ThreadOperation
 from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
@@ -38,17 +39,15 @@ Key = tuple[int, int, str]
 """(D's TMEM address, instruction descriptor, kind) of an MMA: those that agree in these may be one batch."""
 
 
-class Product:
+class Product(ThreadOperation):
     """Back-to-back MMAs of one thread on one accumulator; an asynchronous operation once the batch is closed."""
 
-    __slots__ = (
-        "cta", "ctas", "place", "thread", "key", "accumulate", "descriptors", "ticket", "knowledge", "done",
-    )  # fmt: skip
+    __slots__ = ("ctas", "key", "accumulate", "descriptors", "ticket", "knowledge")
 
     def __init__(
         self, cta: CTA, ctas: list[CTA], place: Place, thread: int, key: Key, accumulate: bool
     ) -> None:
-        self.cta, self.place, self.thread = cta, place, thread
+        super().__init__(cta, place, thread)
         self.ctas = ctas
         """The CTAs that hold the operands and D: the issuing one, or a pair, each with its share of the rows."""
         self.key = key
@@ -57,12 +56,6 @@ class Product:
         self.ticket: Ticket | None = None
         self.knowledge: Part | None = None
         """What the thread knew at issue: later MMAs of the batch must know the same."""
-        self.done = False
-
-    @property
-    def issuer(self) -> str:
-        """The thread, in words."""
-        return thread_name(self.cta, self.thread)
 
     def continues(self, place: Place, thread: int, key: Key, part: Any) -> bool:
         """Whether an MMA that accumulates onto the same D is one with this batch: same thread, line and knowledge."""
@@ -117,11 +110,6 @@ class Product:
         """(rows, K) float32 matrix: the rows that each of the CTAs holds, at the same positions, one after the other."""
         parts = [_matrix(cta.shared, units, dtype, mn_major) for cta in self.ctas]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def thread_name(cta: CTA, thread: int) -> str:
-    """ "CTA 3 warp 0 lane 5"."""
-    return f"CTA {cta.rank_in_grid} warp {thread >> 5} lane {thread & 31}"
 
 
 def _matrix(shared: Memory, units: np.ndarray, dtype: np.dtype, mn_major: bool) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import KernelFault, located
 from ..instructions import instruction
 from ..operators import from_memory, to_memory
-from .registers import check_registers
+from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -197,8 +197,7 @@ def cvta_to_shared(g: Group, place: Place, addr: Any) -> Any:
 def store_local(g: Group, dtype: np.dtype, index: Any, value: Any) -> None:
     """Write element `index` of each lane's registers."""
     rows = g.sel if index.__class__ is int else g.lanes
-    if g.cta.written is not None:
-        g.cta.written.write(g, index * dtype.itemsize, dtype.itemsize)
+    write_registers(g, index * dtype.itemsize, dtype.itemsize)
     g.cta.frame(dtype)[rows, index] = to_memory(value, dtype)
 
 
@@ -228,8 +227,7 @@ def _ld(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str) ->
     column = register_columns(g, dst, nbytes)
     _observe(g, place, memory, offset, nbytes, False)
     rows = g.sel if column.__class__ is int else g.lanes
-    if g.cta.written is not None:
-        g.cta.written.write(g, column * nbytes, nbytes)
+    write_registers(g, column * nbytes, nbytes)
     g.cta.frame(raw)[rows, column] = memory.view(raw)[items]
     return None
 
@@ -290,8 +288,7 @@ def cvt_x2(g: Group, place: Place, dst: Any, src: Any, source: str, target: str)
         register_columns(g, dst, b.itemsize),
     )
     check_registers(g, place, from_column * a.itemsize, 2 * a.itemsize)
-    if g.cta.written is not None:
-        g.cta.written.write(g, to_column * b.itemsize, 2 * b.itemsize)
+    write_registers(g, to_column * b.itemsize, 2 * b.itemsize)
     if from_column.__class__ is int and to_column.__class__ is int:
         pair = g.cta.frame(a)[g.sel, from_column : from_column + 2]
         g.cta.frame(b)[g.sel, to_column : to_column + 2] = pair

@@ -113,6 +113,12 @@ def _report_unwritten(g: Group, place: Place, lanes: np.ndarray, name: str, fix:
     )
 
 
+def write_registers(g: Group, first: Any, nbytes: int) -> None:
+    """The threads write nbytes from byte `first` of their frames, which may be of any form that `_bits` takes."""
+    if g.cta.written is not None:
+        g.cta.written.write(g, first, nbytes)
+
+
 def check_registers(g: Group, place: Place, first: Any, nbytes: int) -> None:
     """Report a read of registers that nothing has written, or that an unfinished tcgen05.ld will write.
 

@@ -21,6 +21,7 @@ from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import SharedMatrixDescriptor, operand_units
 from .memory import RAW, SHARED_BASE, Memory, register_columns
 from .operation import ThreadOperation
+from .registers import write_registers
 from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
@@ -293,8 +294,7 @@ def encode_matrix_descriptor(
         (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
     )
     column = register_columns(g, dst, 8)
-    if g.cta.written is not None:
-        g.cta.written.write(g, column * 8, 8)
+    write_registers(g, column * 8, 8)
     g.cta.frame(RAW[8])[g.sel, column] = value
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..instructions import instruction
 from .memory import LOCAL_BASE
-from .registers import check_registers
+from .registers import check_registers, write_registers
 from .tensor_memory import WORD, one_warp, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
 
@@ -172,8 +172,8 @@ def _transfer(
     first_bytes = 4 * np.array(items)[:, None]
     if place.mnemonic == "tcgen05.st":
         check_registers(g, place, first_bytes, 4)
-    elif g.cta.written is not None:  # until wait::ld, they count as being loaded
-        g.cta.written.write(g, first_bytes, 4)
+    else:  # until wait::ld, they count as being loaded
+        write_registers(g, first_bytes, 4)
     operation = Transfer(g, place, rows, lanes, columns, items, factor)
     queue_name = place.mnemonic.removeprefix("tcgen05.")
     for warp in warps:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import located
 from .memory import LOCAL_BASE, RAW, memory_of, register_columns
-from .registers import check_registers
+from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -53,8 +53,7 @@ def copy_all(
     values = source.view(raw)[source_items]
     target.view(raw)[target_items] = values
     column = register_columns(g, dst, nbytes)
-    if g.cta.written is not None:
-        g.cta.written.write(g, column * nbytes, nbytes)
+    write_registers(g, column * nbytes, nbytes)
     g.cta.frame(raw)[g.sel, column] = values[-g.n :]
 
 
@@ -82,8 +81,7 @@ def cvt_x2_all(
     a, b = g.cta.dtype(source), g.cta.dtype(target)
     from_columns, to_columns = _pair_columns(g, src, a.itemsize), _pair_columns(g, dst, b.itemsize)
     check_registers(g, place, _first_bytes(src), 2 * a.itemsize)
-    if g.cta.written is not None:
-        g.cta.written.write(g, _first_bytes(dst), 2 * b.itemsize)
+    write_registers(g, _first_bytes(dst), 2 * b.itemsize)
     g.cta.frame(b)[_rows(g, to_columns), to_columns] = g.cta.frame(a)[
         _rows(g, from_columns), from_columns
     ]

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import KernelFault
 from ..instructions import instruction
 from .memory import RAW, memory_of, register_columns
-from .registers import check_registers
+from .registers import check_registers, write_registers
 from .tensor_memory import one_warp
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def _move(
     first_bytes = 4 * np.array(first)[:, None]
     if writes:
         check_registers(g, place, first_bytes, 4)
-    elif g.cta.written is not None:
-        g.cta.written.write(g, first_bytes, 4)
+    else:
+        write_registers(g, first_bytes, 4)
     columns = 2 * np.array(first)[None, :, None, None] + np.arange(2)
     threads = g.lanes.reshape(-1, 32)[:, None, :, None]
     return shared_items, (threads, columns)

@@ -26,6 +26,7 @@ from ..finding import Finding, Place
 from ..instructions import instruction
 from .matrix_descriptors import operand_units
 from .memory import RAW, register_columns
+from .registers import write_registers
 from .warpgroup_operands import WARPS, decode_descriptor, fragment
 
 if TYPE_CHECKING:
@@ -200,8 +201,8 @@ def wgmma_mma_async(
         return
     columns = tuple(register_columns(g, r, 4) for r in registers)
     shape = Shape(n, k, in_dtype, trans_a, trans_b, columns)
-    if g.cta.written is not None:  # until wait_group, they count as being loaded
-        g.cta.written.write(g, 4 * np.array(columns)[:, None], 4)
+    # Until wait_group, they count as being loaded.
+    write_registers(g, 4 * np.array(columns)[:, None], 4)
     operands = [np.broadcast_to(np.asarray(v), (g.n,)) for v in (a_desc, b_desc, scale_d)]
     for warp in g.warp_ids():
         lanes = np.flatnonzero(g.lanes >> 5 == warp)

@@ -14,6 +14,7 @@ from ..errors import BadInput
 from ..instructions import instruction
 from .matrix_descriptors import SharedMatrixDescriptor
 from .memory import RAW, SHARED_BASE, register_columns
+from .registers import write_registers
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -74,6 +75,5 @@ def encode_wgmma_descriptor(
         (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
     )
     column = register_columns(g, dst, 8)
-    if g.cta.written is not None:
-        g.cta.written.write(g, column * 8, 8)
+    write_registers(g, column * 8, 8)
     g.cta.frame(RAW[8])[g.sel, column] = value

@@ -65,6 +65,11 @@ class Statement:
         return statement_text(self.node)
 
     @property
+    def memory(self) -> str:
+        """Memory that a store writes."""
+        return memory(self.node.buffer)
+
+    @property
     def scopes(self) -> list[str]:
         """Memory of every buffer region of a tile primitive, in order: "global", "shared", "tmem", "local"."""
         return [memory(r.buffer) for r in self.regions]

@@ -74,7 +74,8 @@ def test_the_catalogue_has_every_row_of_the_seed_kernels() -> None:
 def test_the_catalogue_has_every_row_of_the_pipelined_kernels(row: str, kernels: str) -> None:
     first, _, last = kernels.removeprefix("v").partition("-v")
     numbers = range(int(first), int(last or first) + 1)
-    assert find_fault(row).kernels == tuple(f"hgemm_v{n}" for n in numbers)
+    named = tuple(k for k in find_fault(row).kernels if k != "hgemm_sm90")
+    assert named == tuple(f"hgemm_v{n}" for n in numbers)
 
 
 @pytest.mark.parametrize("f", ALL, ids=names(ALL))
@@ -134,7 +135,7 @@ def test_no_op_changes_nothing(kernel: Any) -> None:
 @pytest.mark.parametrize("f", CATALOGUE, ids=names(CATALOGUE))
 def test_catalogue_says_what_is_expected_and_where(f: Fault) -> None:
     assert f.kernels and f.expected and f.sentence.endswith(".")
-    assert f.chunks in (1, 2, 3) and len(f.sentence) < 120
+    assert 1 <= f.chunks <= 6 and len(f.sentence) < 120
     for title in (t for alternative in f.expected for t in alternative):
         assert title.split()[0] in RULES
 

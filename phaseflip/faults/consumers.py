@@ -10,7 +10,7 @@ from ..tir_edit import Code, Edit, Statement, together
 from . import sites
 from .example import Example
 from .fault import fault
-from .sites import ACCUMULATOR, CONSUMERS
+from .sites import ACCUMULATOR, CONSUMERS, HOPPER
 
 PAIRS = (512, 256, 128)
 
@@ -18,7 +18,7 @@ PAIRS = (512, 256, 128)
 @fault(
     "named-barrier-clash",
     "Both writeback warpgroups use the named barrier of the first.",
-    kernels=CONSUMERS,
+    kernels=(*CONSUMERS, *HOPPER),
     expected=[("barrier-mismatch",), ("race",)],
     blames=("cuda.warpgroup_sync", "tile.copy", "tile.copy_async"),
     example=Example(

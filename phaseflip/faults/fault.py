@@ -42,7 +42,7 @@ class Fault:
     `kernels` are those it is catalogued for (none: any that has a site). `expected` are alternatives of finding titles
     that must all be reported: a code ("race"), or a code with memory and kind ("race shared raw"). `chunks` and `tiles`
     are the fewest K chunks, and tiles of D by rows and columns, with which the mistake matters. `blames` names the
-    statements at which it may be reported besides the site itself.
+    statements at which it may be reported besides the site itself ("store shared" is a store to that memory).
     """
 
     name: str
@@ -81,7 +81,8 @@ class Fault:
         from ..tir_edit import Code
 
         mutant = Code(self.apply(func, site))
-        return {site.line} | {s.line for s in mutant.named(*self.blames)}
+        names = {s: f"store {s.memory}" if s.name == "store" else s.name for s in mutant.statements}
+        return {site.line} | {s.line for s, name in names.items() if name in self.blames}
 
     def applies_to(self, kernel: str) -> bool:
         """Whether the fault is meant for the kernel of that name; its sites say whether it has one."""

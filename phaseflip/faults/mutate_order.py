@@ -12,7 +12,8 @@ from .fault import fault
 
 _SYNCHRONISING = re.compile(
     r"cuda\.(cta|warp|warpgroup|cluster)_sync$|ptx\.(fence|mbarrier|bar|barrier)_|ptx\.(fence|bar)$"
-    r"|ptx\.tcgen05_(alloc|dealloc|relinquish|commit|fence|wait)|ptx\.cp_async_.*(commit|wait)|ptx\.griddepcontrol"
+    r"|ptx\.tcgen05_(alloc|dealloc|relinquish|commit|fence|wait)|ptx\.wgmma_(fence|commit|wait)"
+    r"|ptx\.cp_async_.*(commit|wait)|ptx\.griddepcontrol"
 )
 
 

@@ -9,7 +9,7 @@ from ..tir_edit import Code, Edit, Statement, together
 from . import sites
 from .example import Example
 from .fault import fault
-from .sites import ACCUMULATOR, ROLES, WAITS
+from .sites import ACCUMULATOR, HOPPER, ROLES, WAITS
 
 ARRIVE = "ptx.mbarrier_arrive"
 COMMIT = "ptx.tcgen05_commit"
@@ -95,7 +95,7 @@ def release_not_awaited(code: Code) -> Iterator[Edit]:
 @fault(
     "init-in-role-branch",
     "The barriers are initialised by thread 0 of the CTA inside the branch of another warpgroup.",
-    kernels=ROLES,
+    kernels=(*ROLES, *HOPPER),
     expected=[("barrier-not-initialised",)],
     blames=(*WAITS, COMMIT, ARRIVE, sites.EXPECT, "tile.copy_async"),
     example=Example(
@@ -124,7 +124,7 @@ def init_in_role_branch(code: Code) -> Iterator[Edit]:
 @fault(
     "init-per-warpgroup",
     "The barriers are initialised by thread 0 of every warpgroup.",
-    kernels=ROLES,
+    kernels=(*ROLES, *HOPPER),
     expected=[("barrier-reinitialised",)],
     blames=("ptx.mbarrier_init",),
     example=Example(

@@ -9,7 +9,7 @@ from ..tir_edit import Code, Edit
 from . import rings, sites
 from .example import Example
 from .fault import fault
-from .sites import ROLES, WAITS
+from .sites import HOPPER, ROLES, WAITS
 
 ACCESSES = ("tile.copy_async", sites.MMA)
 
@@ -17,7 +17,7 @@ ACCESSES = ("tile.copy_async", sites.MMA)
 @fault(
     "both-phases-zero",
     "A producer's first wait uses parity 0, as its consumer's, though nothing has been filled yet.",
-    kernels=ROLES,
+    kernels=(*ROLES, *HOPPER),
     expected=[("deadlock",)],
     blames=WAITS,
     example=Example("fill_phase = 1", "fill_phase = 0", kernel="hgemm_v7"),
@@ -59,7 +59,7 @@ def consumer_not_advanced(code: Code) -> Iterator[Edit]:
 @fault(
     "producer-advanced-twice",
     "The producer goes on by two stages after each that it fills.",
-    kernels=ROLES,
+    kernels=(*ROLES, *HOPPER),
     expected=[("deadlock",), ("race",)],
     chunks=3,
     tiles=(1, 2),

@@ -9,7 +9,7 @@ from ..tir_nodes import integer, with_argument
 from . import sites
 from .example import Example
 from .fault import fault
-from .sites import ACCUMULATOR, SEED
+from .sites import ACCUMULATOR, HOPPER, SEED
 
 
 @fault(
@@ -131,7 +131,7 @@ def missing_commit(code: Code) -> Iterator[Edit]:
 @fault(
     "barrier-count-two",
     "The barrier expects two arrivals and gets one.",
-    kernels=SEED,
+    kernels=(*SEED, *HOPPER),
     expected=[("deadlock",)],
     blames=("ptx.mbarrier_try_wait",),
     example=Example("T.ptx.mbarrier.init(..., 1)", "T.ptx.mbarrier.init(..., 2)"),
@@ -145,7 +145,7 @@ def barrier_count_two(code: Code) -> Iterator[Edit]:
 @fault(
     "missing-barrier-init",
     "The barrier is used without mbarrier.init.",
-    kernels=SEED,
+    kernels=(*SEED, *HOPPER),
     expected=[("barrier-not-initialised",)],
     blames=("ptx.mbarrier_try_wait", "ptx.tcgen05_commit"),
     example=Example(

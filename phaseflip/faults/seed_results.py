@@ -10,7 +10,7 @@ from ..tir_edit import Changes, Code, Edit, together
 from . import sites
 from .example import Example
 from .fault import fault
-from .sites import ACCUMULATE, LOOPING, SEED
+from .sites import ACCUMULATE, HOPPER, LOOPING, SEED
 
 OVERLAP_BYTES = 1024
 
@@ -83,7 +83,7 @@ def repeated_k_chunk(code: Code) -> Iterator[Edit]:
 @fault(
     "swapped-tile-index",
     "The columns of the tile come from the CTA's first index instead of its second.",
-    kernels=("hgemm_v3",),
+    kernels=("hgemm_v3", *HOPPER),
     expected=[
         ("wrong-result",),
         ("output-overwritten",),

@@ -9,6 +9,7 @@ from ..tir_edit import Code, Statement
 from ..tir_nodes import calls, integer, memory, occurs
 
 MMA = "tile.gemm_async"
+WGMMA = "ptx.wgmma_mma_async_ss"
 ACCUMULATE = 5
 """Index of `accum` among the arguments of tile.gemm_async: D, A, B, transA, transB, accum."""
 
@@ -22,6 +23,7 @@ PERSISTENT = ("hgemm_v6",)
 ROLES = ("hgemm_v7", "hgemm_v8", "hgemm_v9")
 CLUSTERS = ("hgemm_v8", "hgemm_v9")
 CONSUMERS = ("hgemm_v9",)
+HOPPER = ("hgemm_sm90",)
 LOOPING = ("hgemm_v2", "hgemm_v3")
 OPERANDS = ("tile.copy", MMA)
 ACCUMULATOR = (MMA, "tile.copy_async")
@@ -44,8 +46,16 @@ def stores(code: Code) -> list[Statement]:
 
 
 def stagings(code: Code) -> list[Statement]:
-    """Copies of a part of the result from registers to shared memory, where a TMA store reads it."""
-    return [s for s in code.named(*COPIES) if s.scopes == ["shared", "local"]]
+    """Copies of a part of the result from registers to shared memory, where a TMA store reads it.
+
+    They are tile copies, or loops of stores that do nothing else.
+    """
+    copies = [s for s in code.named(*COPIES) if s.scopes == ["shared", "local"]]
+    return copies + [
+        loop
+        for loop in code.named("for")
+        if all(t.name == "store" and memory(t.node.buffer) == "shared" for t in code.body(loop))
+    ]
 
 
 def between_load_and_mma(code: Code, name: str) -> Iterator[Statement]:

@@ -9,9 +9,9 @@ from ..tir_edit import Code, Edit, Statement
 from . import rings, sites
 from .example import Example
 from .fault import fault
-from .sites import EXPECT, PERSISTENT, RINGS, TMA, WAITS
+from .sites import EXPECT, HOPPER, PERSISTENT, RINGS, TMA, WAITS, WGMMA
 
-STORE = ("tile.copy", "tile.copy_async")
+STORE = ("tile.copy", "tile.copy_async", "store shared")
 
 
 @fault(
@@ -84,10 +84,10 @@ def ring_parity_on_single_slot(code: Code) -> Iterator[Edit]:
 @fault(
     "flip-on-wrong-stage",
     "The phase of the ring flips after the first stage instead of the last.",
-    kernels=RINGS,
+    kernels=(*RINGS, *HOPPER),
     expected=[("stale-wait",), ("race",), ("deadlock",)],
     chunks=3,
-    blames=(*WAITS, "tile.copy_async", "tile.gemm_async"),
+    blames=(*WAITS, "tile.copy_async", "tile.gemm_async", WGMMA),
     example=Example(
         """
         if ring_stage == 2:
@@ -179,7 +179,7 @@ def lapped_waiter(code: Code) -> Iterator[Edit]:
 @fault(
     "store-without-fence",
     "The proxy fence between the writes to shared memory and the TMA store is missing.",
-    kernels=TMA,
+    kernels=(*TMA, *HOPPER),
     expected=[("missing-proxy-fence",)],
     blames=STORE,
     example=Example(
@@ -199,7 +199,7 @@ def store_without_fence(code: Code) -> Iterator[Edit]:
 @fault(
     "store-without-sync",
     "The warpgroup does not meet between its writes to shared memory and the TMA store.",
-    kernels=TMA,
+    kernels=(*TMA, *HOPPER),
     expected=[("race shared raw",)],
     blames=STORE,
     example=Example(
@@ -219,7 +219,7 @@ def store_without_sync(code: Code) -> Iterator[Edit]:
 @fault(
     "store-not-drained",
     "Nobody waits until the TMA store has read its tile, which the next part of the result overwrites.",
-    kernels=PERSISTENT,
+    kernels=(*PERSISTENT, *HOPPER),
     expected=[("race shared war",)],
     blames=STORE,
     example=Example(
@@ -239,7 +239,7 @@ def store_not_drained(code: Code) -> Iterator[Edit]:
 @fault(
     "store-drained-by-one",
     "The thread that waits for the store does not meet those that overwrite its tile.",
-    kernels=PERSISTENT,
+    kernels=(*PERSISTENT, *HOPPER),
     expected=[("race shared war",)],
     blames=STORE,
     example=Example(

@@ -10,7 +10,7 @@ from ..tir_edit import Code, Edit, Statement, together
 from . import sites
 from .example import Example
 from .fault import fault
-from .sites import EXPECT, RINGS, TMA
+from .sites import EXPECT, HOPPER, RINGS, TMA
 
 EXPECT_TX_SOURCE = """
 __device__ __forceinline__ void ptx_mbarrier_expect_tx(void* barrier, int bytes) {
@@ -24,7 +24,7 @@ __device__ __forceinline__ void ptx_mbarrier_expect_tx(void* barrier, int bytes)
 @fault(
     "expect-too-few",
     "The barrier is told the bytes of the first operand only.",
-    kernels=TMA,
+    kernels=(*TMA, *HOPPER),
     expected=[("tx-count-mismatch",)],
     chunks=3,
     blames=(EXPECT,),
@@ -45,7 +45,7 @@ def expect_too_few(code: Code) -> Iterator[Edit]:
 @fault(
     "expect-too-many",
     "The barrier is told twice the bytes that come.",
-    kernels=TMA,
+    kernels=(*TMA, *HOPPER),
     expected=[("deadlock",)],
     chunks=3,
     blames=sites.WAITS,
@@ -66,7 +66,7 @@ def expect_too_many(code: Code) -> Iterator[Edit]:
 @fault(
     "expect-without-arrive",
     "The bytes are announced with expect_tx, and nobody arrives.",
-    kernels=TMA,
+    kernels=(*TMA, *HOPPER),
     expected=[("deadlock",)],
     chunks=3,
     blames=sites.WAITS,
@@ -88,7 +88,7 @@ def expect_without_arrive(code: Code) -> Iterator[Edit]:
 @fault(
     "load-by-every-warp",
     "The loads are guarded by elect.sync alone, so one thread of each warp issues them.",
-    kernels=TMA,
+    kernels=(*TMA, *HOPPER),
     expected=[("over-arrival",), ("duplicate-issue",)],
     chunks=3,
     blames=("tile.copy_async", EXPECT),
@@ -118,7 +118,7 @@ def load_by_every_warp(code: Code) -> Iterator[Edit]:
 @fault(
     "shared-stage-barrier",
     "All stages of the ring use the barrier of the first one.",
-    kernels=RINGS,
+    kernels=(*RINGS, *HOPPER),
     expected=[("over-arrival",), ("tx-count-mismatch",)],
     chunks=3,
     blames=(EXPECT, "tile.copy_async", *sites.WAITS),
@@ -168,7 +168,7 @@ def shared_stage_barrier(code: Code) -> Iterator[Edit]:
 @fault(
     "box-too-wide",
     "The box of a tensor map has 128 columns, and its tile in shared memory 64.",
-    kernels=TMA,
+    kernels=(*TMA, *HOPPER),
     expected=[("tx-count-mismatch",), ("out-of-bounds",)],
     chunks=3,
     blames=("tile.copy_async", EXPECT),

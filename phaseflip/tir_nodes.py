@@ -82,17 +82,17 @@ def integer(e: Any) -> int | None:
 
 def with_argument(s: Statement, i: int, value: Any) -> Any:
     """The node of a call with its i-th argument replaced (an int takes the dtype of the old one)."""
-    call = s.node.value
-    args = list(call.args)
-    args[i] = tirx.IntImm(args[i].ty.dtype, value) if isinstance(value, int) else value
-    return tirx.Evaluate(rebuilt_call(call, args), s.node.span)
+    old = s.args[i]
+    new = tirx.IntImm(old.ty.dtype, value) if isinstance(value, int) else value
+    return with_operands(s, {i: new})
 
 
-def with_operand(s: Statement, i: int, value: Any) -> Any:
-    """The node of a tile primitive with its i-th argument replaced."""
-    args = list(s.node.args)
-    args[i] = value
-    return s.node.replace(args=args)
+def with_operands(s: Statement, values: Mapping[int, Any]) -> Any:
+    """The node of a call or of a tile primitive with the arguments at these positions replaced."""
+    args = [values.get(i, old) for i, old in enumerate(s.args)]
+    if s.name.startswith("tile."):
+        return s.node.replace(args=args)
+    return tirx.Evaluate(rebuilt_call(s.node.value, args), s.node.span)
 
 
 def with_barrier(s: Statement, address: Any) -> Any:

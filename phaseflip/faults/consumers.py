@@ -137,4 +137,6 @@ def consumer(code: Code, s: Statement) -> Any:
 def shifted(code: Code, s: Statement, columns: int) -> Edit:
     """The TMEM operand of each consumer that many columns further than that of the one before."""
     index, i = consumer(code, s), 0 if s.name == sites.MMA else 1
-    return code.replace(s, nodes.with_operand(s, i, nodes.with_column(s.args[i], index * columns)))
+    return code.replace(
+        s, nodes.with_operands(s, {i: nodes.with_column(s.args[i], index * columns)})
+    )

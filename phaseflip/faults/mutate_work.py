@@ -9,7 +9,7 @@ from ..tir_edit import Code, Edit, Statement
 from . import sites
 from .example import Example
 from .fault import fault
-from .sites import ACCUMULATE
+from .sites import PRODUCTS
 
 
 @fault(
@@ -114,10 +114,10 @@ def exchange_tile_indices(code: Code) -> Iterator[Edit]:
     ),
 )
 def exchange_operands(code: Code) -> Iterator[Edit]:
-    for s in code.named(sites.MMA):
-        args = s.args
-        args[1], args[2] = args[2], args[1]
-        yield code.replace(s, s.node.replace(args=args))
+    for s in code.named(*PRODUCTS):
+        a, b, _ = PRODUCTS[s.name]
+        exchanged = nodes.with_operands(s, {a: s.args[b], b: s.args[a]})
+        yield code.replace(s, exchanged)
 
 
 @fault(
@@ -127,11 +127,11 @@ def exchange_operands(code: Code) -> Iterator[Edit]:
     example=Example("T.tile.gemm_async(..., i != 0, ...)", "T.tile.gemm_async(..., i == 0, ...)"),
 )
 def negate_accumulate(code: Code) -> Iterator[Edit]:
-    for s in code.named(sites.MMA):
-        accumulate = s.args[ACCUMULATE]
+    for s in code.named(*PRODUCTS):
+        accumulate = s.args[PRODUCTS[s.name][2]]
         value = nodes.integer(accumulate)
         other = nodes.negated(accumulate) if value is None else nodes.truth(not value)
-        yield code.replace(s, nodes.with_operand(s, ACCUMULATE, other))
+        yield code.replace(s, nodes.with_operands(s, {PRODUCTS[s.name][2]: other}))
 
 
 @fault(

@@ -27,7 +27,7 @@ OVERLAP_BYTES = 1024
 )
 def accumulate_always(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
-        yield code.replace(s, nodes.with_operand(s, ACCUMULATE, nodes.truth(True)))
+        yield code.replace(s, nodes.with_operands(s, {ACCUMULATE: nodes.truth(True)}))
 
 
 @fault(
@@ -43,7 +43,7 @@ def accumulate_always(code: Code) -> Iterator[Edit]:
 def accumulate_never(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
         if nodes.integer(s.args[ACCUMULATE]) is None:
-            yield code.replace(s, nodes.with_operand(s, ACCUMULATE, nodes.truth(False)))
+            yield code.replace(s, nodes.with_operands(s, {ACCUMULATE: nodes.truth(False)}))
 
 
 @fault(
@@ -166,7 +166,7 @@ def wrong_swizzle(code: Code) -> Iterator[Edit]:
             view = nodes.redeclared(
                 declaration.node, layout=layout, name=f"{operand.buffer.name}_swizzle_64B"
             )
-            changed = nodes.with_operand(s, i, nodes.region_of(operand, view.buffer))
+            changed = nodes.with_operands(s, {i: nodes.region_of(operand, view.buffer)})
             redeclared = code.replace(declaration, declaration.node, view)
             yield from together([code.replace(s, changed), redeclared])
 

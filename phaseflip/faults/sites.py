@@ -12,6 +12,8 @@ MMA = "tile.gemm_async"
 WGMMA = "ptx.wgmma_mma_async_ss"
 ACCUMULATE = 5
 """Index of `accum` among the arguments of tile.gemm_async: D, A, B, transA, transB, accum."""
+PRODUCTS = {MMA: (1, 2, ACCUMULATE), WGMMA: (10, 11, 9)}
+"""Matrix product -> positions of its operands A and B (or their descriptors) and of `accum` among its arguments."""
 
 WAITS = ("ptx.mbarrier_try_wait", "ptx.mbarrier_try_wait_acquire_cluster")
 EXPECT = "ptx.mbarrier_arrive_expect_tx"

@@ -11,18 +11,27 @@ from phaseflip.cuda_compile import compile_cubin, find_nvcc
 from phaseflip.devices import check_arch, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel
+from phaseflip.poll_limit import check_poll_limit, limit_polls
 from phaseflip.prebuilt import Prebuilt
 
 
 def build(
-    kernel: Kernel, M: int, N: int, K: int, directory: str | Path, arch: str = ""
+    kernel: Kernel,
+    M: int,
+    N: int,
+    K: int,
+    directory: str | Path,
+    arch: str = "",
+    poll_limit_ms: int = 0,
 ) -> Prebuilt:
     """Compile `kernel` at one shape for `arch` (default: the one that it needs) into a folder, made if need be.
 
-    Raises BadInput for a bad shape or architecture, where TVM or nvcc refuse the kernel, and where nvcc is missing.
+    With a poll limit, waits for an mbarrier trap after so many milliseconds. Raises BadInput for a bad shape,
+    architecture or limit, where TVM or nvcc refuse the kernel, and where nvcc is missing.
     """
     arch = arch or default_arch(kernel.needs)
     check_arch(kernel, arch)
+    check_poll_limit(poll_limit_ms)
     find_nvcc()  # before TVM works for a second
     from phaseflip.lowering import lower
 
@@ -44,9 +53,10 @@ def build(
         rtol=kernel.tolerance.rtol,
         atol=kernel.tolerance.atol,
         source_sha256="",
+        poll_limit_ms=poll_limit_ms,
         directory=folder,
     )
-    compiled = functools.cache(lambda text: compile_cubin(text, arch))
+    compiled = functools.cache(lambda text: compile_cubin(limit_polls(text, poll_limit_ms), arch))
     source = lowered.export(built.file(".so"), lambda text: compiled(text).code)
     cubin = compiled(source)
     built.file(".cubin").write_bytes(cubin.code)

@@ -129,9 +129,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--prebuilt", metavar="DIR", help="run what `build` made there, on a GPU; needs no compiler"
     )
-    from phaseflip import cli_compare, cli_conformance, cli_gpu, cli_study
+    from phaseflip import cli_compare, cli_conformance, cli_gpu, cli_silicon, cli_study
 
-    for module in (cli_compare, cli_study, cli_gpu, cli_conformance):
+    for module in (cli_compare, cli_study, cli_gpu, cli_conformance, cli_silicon):
         module.add_commands(commands, common, _extent)
     return parser
 

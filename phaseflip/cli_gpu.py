@@ -43,6 +43,13 @@ def add_commands(
         required=True,
         help="folder for --prebuilt, made if need be",
     )
+    build.add_argument(
+        "--poll-limit",
+        type=extent,
+        default=0,
+        metavar="MS",
+        help="trap where a wait for an mbarrier takes longer (default: 0, wait for ever)",
+    )
     build.set_defaults(handler=_build)
 
 
@@ -50,7 +57,8 @@ def _build(args: argparse.Namespace) -> Outcome:
     from phaseflip.build import build
     from phaseflip.kernel import find_kernel
 
-    built = build(find_kernel(args.kernel), args.M, args.N, args.K, args.output, args.arch or "")
+    shape = (args.M, args.N, args.K)
+    built = build(find_kernel(args.kernel), *shape, args.output, args.arch or "", args.poll_limit)
     report = {
         "kernel": built.kernel,
         "shape": list(built.shape),

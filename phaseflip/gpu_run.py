@@ -15,6 +15,7 @@ import numpy as np
 from phaseflip.errors import BadInput
 from phaseflip.finding import Finding, Place
 from phaseflip.isolation import RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
+from phaseflip.poll_limit import TRAPPED
 from phaseflip.prebuilt import Prebuilt, find_prebuilt
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Gpu:
             return GpuRun(
                 dict(zip(built.operands, outputs, strict=True)), [], counters, {"launch": seconds}
             )
-        finding = _failure(ended)
+        finding = _failure(ended, built.poll_limit_ms)
         unchanged = {name: np.array(a) for name, a in zip(built.operands, arrays, strict=True)}
         self._pool.close()  # a CUDA error sticks to its process
         return GpuRun(unchanged, [finding], counters, {"launch": ended.seconds}, stopped=True)
@@ -120,17 +121,22 @@ def running_on(gpu: Gpu | None) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def _failure(ended: Ended) -> Finding:
+def _failure(ended: Ended, poll_limit_ms: int) -> Finding:
     """What a launch that did not return is reported as; BadInput where it was no fault of the kernel."""
+    kind, message = ended.value if ended.how == RAISED else ("", ended.value)
+    waited = ""
     if ended.how == TIMED_OUT:
+        waited = f"it did not end ({ended.value}) and was killed"
+    elif poll_limit_ms and TRAPPED in message:
+        waited = f"a wait for an mbarrier took more than {poll_limit_ms} ms"
+    if waited:
         return Finding(
             "deadlock",
-            f"it did not end ({ended.value}) and was killed",
+            waited,
             place=Place(),
             what="the launch on the GPU",
             fix="run it in the simulator (--device sim), which names who waits for what",
         )
-    kind, message = ended.value if ended.how == RAISED else ("", ended.value)
     if kind == "BadInput":
         raise BadInput(message)
     return Finding(

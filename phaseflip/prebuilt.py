@@ -25,7 +25,10 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Prebuilt:
-    """One kernel of a folder; `shape` is (M, N, K), `source_sha256` that of the CUDA text in the library."""
+    """One kernel of a folder; `shape` is (M, N, K), `source_sha256` that of the CUDA text in the library.
+
+    Its waits for an mbarrier trap after `poll_limit_ms`, unless that is 0.
+    """
 
     kernel: str
     shape: tuple[int, int, int]
@@ -36,6 +39,7 @@ class Prebuilt:
     rtol: float
     atol: float
     source_sha256: str
+    poll_limit_ms: int = 0
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     resources: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     directory: Path = Path()

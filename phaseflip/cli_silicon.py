@@ -1,0 +1,148 @@
+"""The command `silicon`: a kernel's mutants on a GPU, many launches each, beside what the simulator says.
+
+Exit codes: 0 prepared, or launched and the unchanged kernel always passed; 1 it did not, or a mutant that the simulator
+calls equivalent failed; 2 bad input, 3 harness error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from phaseflip.cli import CLEAN, FAILED, Outcome
+from phaseflip.devices import ARCHS, choose_device, default_arch, first_gpu
+from phaseflip.errors import BadInput
+
+MOST_LAUNCHES = 100_000
+
+
+def add_commands(
+    commands: Any, common: argparse.ArgumentParser, extent: Callable[[str], int]
+) -> None:
+    """Declare the command; `extent` parses a whole number."""
+    silicon = commands.add_parser(
+        "silicon",
+        parents=[common],
+        allow_abbrev=False,
+        help="launch a kernel's mutants many times on a GPU, beside what the simulator says",
+        epilog="Builds what the folder lacks (needs TVM and nvcc), then launches if there is a GPU; else take the folder"
+        " to one and repeat the command.",
+    )
+    silicon.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    for name in "MNK":
+        silicon.add_argument(name, type=extent, metavar=name)
+    silicon.add_argument("-o", "--output", metavar="DIR", required=True, help="its folder")
+    silicon.add_argument(
+        "--faults",
+        nargs="+",
+        default=["catalogue", "mutations"],
+        metavar="FAULT",
+        help="catalogue, mutations, and names of faults (default: both)",
+    )
+    silicon.add_argument(
+        "--launches", type=extent, default=100, metavar="N", help="of each mutant (default: 100)"
+    )
+    silicon.add_argument("--seed", type=extent, default=0, help="of the inputs (default: 0)")
+    silicon.add_argument("--jobs", type=extent, default=0, help="processes (default: one per core)")
+    silicon.add_argument(
+        "--sanitizer",
+        action="store_true",
+        help="also launch the faults of the catalogue once under each tool of compute-sanitizer",
+    )
+    silicon.set_defaults(handler=_silicon)
+
+
+def _silicon(args: argparse.Namespace) -> Outcome:
+    if args.seed < 0 or not 1 <= args.launches <= MOST_LAUNCHES:
+        raise BadInput(f"--seed is 0 or more, and --launches 1 to {MOST_LAUNCHES}")
+    manifest = _prepared(args)
+    mutants = manifest["mutants"]
+    refused = sum(bool(m["refused"]) for m in mutants)
+    rows = [
+        ("folder    ", args.output),
+        (
+            "mutants   ",
+            f"{len(mutants) - 1} for {manifest['arch']}, simulated; {refused} do not compile",
+        ),
+    ]
+    gpu = first_gpu()
+    if gpu is None:
+        note = "none here; repeat the command with this folder where there is one"
+        return Outcome(
+            CLEAN, {"folder": args.output, "device": None}, [*rows, ("GPU       ", note)]
+        )
+    choose_device("cuda")
+    if ARCHS.get(gpu.capability) != manifest["arch"]:
+        raise BadInput(f"{args.output} was built for {manifest['arch']}, and the GPU here is {gpu}")
+    return _launched(args, manifest, str(gpu), rows)
+
+
+def _prepared(args: argparse.Namespace) -> dict[str, Any]:
+    """The manifest of the folder, which is prepared if it is not; BadInput where it is of something else."""
+    from phaseflip import silicon
+
+    shape = [args.M, args.N, args.K]
+    manifest = silicon.read_manifest(args.output)
+    if manifest is None:
+        from phaseflip.kernel import find_kernel
+
+        arch = default_arch(find_kernel(args.kernel).needs)
+        return silicon.prepare(
+            args.output, args.kernel, (args.M, args.N, args.K), args.faults, arch,
+            seed=args.seed, jobs=args.jobs, progress=_progress(),
+        )  # fmt: skip
+    asked = {"kernel": args.kernel, "shape": shape, "faults": args.faults, "seed": args.seed}
+    for key, value in asked.items():
+        if manifest[key] != value and not (
+            key == "kernel" and manifest[key].startswith(f"{value}:")
+        ):
+            raise BadInput(
+                f"{args.output} was prepared for {key} {manifest[key]}, not {value}; give another folder"
+            )
+    return manifest
+
+
+def _launched(
+    args: argparse.Namespace, manifest: dict[str, Any], device: str, rows: list[tuple[str, str]]
+) -> Outcome:
+    from phaseflip import silicon, silicon_report
+
+    folder = Path(args.output)
+    silicon.launch_all(folder, manifest, args.launches, args.jobs, _progress())
+    if args.sanitizer:
+        silicon.sanitize_all(folder, manifest, args.jobs, _progress())
+    runs = silicon.read_lines(folder / silicon.LAUNCHES)
+    table = silicon_report.merged(manifest, runs, silicon.read_lines(folder / silicon.SANITIZER))
+    report = silicon_report.summary(table)
+    page = folder / "report.md"
+    page.write_text(
+        silicon_report.catalogue_table(table) + "\n" + silicon_report.operator_table(table)
+    )
+    passed, launches = report["control"][0]
+    always = report["reported_and_always_pass"]
+    wrong = report["equivalent_and_not_always_pass"]
+    rows += [
+        ("GPU       ", device),
+        ("control   ", f"passes in {passed} of {launches} launches"),
+        ("reported  ", f"{report['reported']} of {report['mutants']} mutants, by the simulator"),
+        ("missed    ", f"{len(always)} of these pass the numeric tests in all {launches} launches"),
+        ("", f"{len(report['reported_and_sometimes_pass'])} pass in some"),
+        *[("unexplained", f"{stem}: equivalent to the simulator, and fails") for stem in wrong],
+        ("tables    ", str(page)),
+    ]
+    code = CLEAN if passed == launches and not wrong else FAILED
+    return Outcome(code, report | {"device": device, "rows": table}, rows)
+
+
+def _progress() -> Callable[[str, int, int], None]:
+    """One line on standard error for every tenth part of the work."""
+
+    def tell(what: str, done: int, of: int) -> None:
+        if done == of or done % max(1, of // 10) == 0:
+            sys.stderr.write(f"phaseflip: {what} {done} of {of}\n")
+            sys.stderr.flush()
+
+    return tell

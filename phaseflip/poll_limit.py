@@ -1,0 +1,60 @@
+"""A time limit on every wait for an mbarrier in CUDA source, so that most hangs on a GPU end by themselves.
+
+TVM compiles a wait into a loop around mbarrier.try_wait, which by itself gives up after a while ("potentially blocking",
+PTX ISA, mbarrier.test_wait/try_wait). After a try that failed the loop compares %globaltimer with what it was after the
+first such try, and traps. A wait that succeeds at once executes no further instruction.
+"""
+
+from __future__ import annotations
+
+import re
+
+from phaseflip.errors import BadInput
+
+MOST_MS = 600_000
+TRAPPED = "unspecified launch failure"
+"""What CUDA calls the error of a kernel that executed `trap` (cudaErrorLaunchFailure)."""
+
+_LOOP = re.compile(
+    r'"(?P<label>\w+):\\n"\s*'
+    r'(?P<poll>"mbarrier\.(?:try|test)_wait[^"]*"\s*"@[^"]*"\s*)'
+    r'(?P<again>"bra\.uni\s+(?P=label);\\n")'
+)
+_ANY_LOOP = re.compile(
+    r'"\w+:\\n"\s*"mbarrier\.(?:try|test)_wait[^"]*"\s*"@[^"]*"\s*(?!"mov\.u64\s+NOW)"'
+)
+_LIMITED = r"""".reg .pred                FIRST, LATE;\\n"
+        ".reg .u64                 SINCE, NOW;\\n"
+        "mov.u64                   SINCE, 0;\\n"
+        "\g<label>:\\n"
+        \g<poll>"mov.u64                   NOW, %%globaltimer;\\n"
+        "setp.eq.u64               FIRST, SINCE, 0;\\n"
+        "@FIRST mov.u64            SINCE, NOW;\\n"
+        "sub.u64                   NOW, NOW, SINCE;\\n"
+        "setp.gt.u64               LATE, NOW, {limit_ns};\\n"
+        "@LATE                     trap;\\n"
+        \g<again>"""
+
+
+def check_poll_limit(limit_ms: int) -> int:
+    """The limit itself; BadInput unless it is 0 (none) to MOST_MS milliseconds."""
+    if not 0 <= limit_ms <= MOST_MS:
+        raise BadInput(f"a poll limit is 0 (none) to {MOST_MS} ms, and {limit_ms} is not")
+    return limit_ms
+
+
+def limit_polls(source: str, limit_ms: int) -> str:
+    """CUDA source whose waits for an mbarrier trap after `limit_ms` milliseconds; 0 leaves it as it is.
+
+    Raises BadInput where the source waits in a loop of a form that is not known.
+    """
+    if not limit_ms:
+        return source
+    limited = _LOOP.sub(_LIMITED.format(limit_ns=limit_ms * 1_000_000), source)
+    unknown = len(_ANY_LOOP.findall(limited))
+    if unknown:
+        raise BadInput(
+            f"{unknown} of the waits for an mbarrier in the CUDA source have a form that no poll limit is known for;"
+            " build it without one"
+        )
+    return limited

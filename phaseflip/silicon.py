@@ -1,0 +1,224 @@
+"""Faults on silicon: every mutant of a kernel launched many times on a GPU, beside what the simulator says of it once.
+
+A folder is prepared with TVM and nvcc, and launched where there is a GPU; they may be two machines.
+
+    simulated/      a study of all mutants in the simulator, one run each
+    launched/       the mutants compiled with a poll limit, so that most hangs end by themselves
+    sanitized/      those of the catalogue again, with a limit that suits compute-sanitizer's pace
+    mutants.json    what they are, and what became of them when they were built and simulated
+    launches.jsonl  what became of their launches, a line for each mutant; sanitizer.jsonl: what the tools said
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .errors import BadInput
+from .isolation import RAISED, RETURNED, WorkerPool
+from .silicon_launch import TOOLS, sanitize
+
+FORMAT = 1
+MANIFEST, LAUNCHES, SANITIZER = "mutants.json", "launches.jsonl", "sanitizer.jsonl"
+POLL_LIMIT_MS = {"launched": 200, "sanitized": 20_000}
+"""Folder -> limit of the waits of its kernels."""
+
+LAUNCHER = "phaseflip.silicon_launch:launch_many"
+BUILD_LIMIT_S, SANITIZER_LIMIT_S, LAUNCHER_LIMIT_S = 600.0, 120.0, 86_400.0
+"""For one build, one launch under a tool, and all launches of a mutant: each of those has a limit of its own."""
+
+Mutant = dict[str, Any]
+Progress = Callable[[str, int, int], None]
+
+
+def prepare(
+    directory: str | Path,
+    kernel: str,
+    shape: tuple[int, int, int],
+    faults: Sequence[str],
+    arch: str,
+    *,
+    seed: int = 0,
+    jobs: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Simulate every mutant once, compile it, and return the manifest. What is done already is not done again.
+
+    faults: "catalogue", "mutations" and names, as a study takes them; the control is always among them. BadInput for
+    unknown names and shapes, and where the folder was prepared for something else.
+    """
+    from .cuda_compile import find_nvcc
+    from .study import make_plan, run_study
+
+    find_nvcc()
+    plan = make_plan([kernel], faults, [shape], n_schedules=1, seed=seed)
+    folder, jobs = Path(directory), jobs or os.cpu_count() or 1
+    simulated = run_study(
+        plan,
+        folder / "simulated",
+        jobs=jobs,
+        progress=lambda done, of, _: progress("simulated", done, of) if progress else None,
+    )
+    mutants = [_mutant(outcome) for outcome in simulated]
+    todo = [
+        {"mutant": m, "shape": list(shape), "arch": arch, "folder": str(folder / name), "limit_ms": limit}
+        for m in mutants
+        for name, limit in POLL_LIMIT_MS.items()
+        if name == "launched" or m["kind"] != "mutation"
+    ]  # fmt: skip
+    with WorkerPool("phaseflip.silicon:build_mutant", jobs=jobs, limit_s=BUILD_LIMIT_S) as pool:
+        for done, (call, ended) in enumerate(pool.run([[call] for call in todo]), 1):
+            mutant = next(m for m in mutants if m["stem"] == call["mutant"]["stem"])
+            if ended.how == RAISED and ended.value[0] == "BadInput":
+                mutant["refused"] = ended.value[1]
+            elif ended.how != RETURNED:
+                raise RuntimeError(f"{call['mutant']['stem']} cannot be built: {ended.value}")
+            if progress is not None:
+                progress("built", done, len(todo))
+    manifest = {
+        "format": FORMAT, "kernel": mutants[0]["kernel"], "shape": list(shape), "arch": arch, "seed": seed,
+        "faults": list(faults), "sources": plan.about["phaseflip sources"], "mutants": mutants,
+    }  # fmt: skip
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def _mutant(outcome: dict[str, Any]) -> Mutant:
+    """What is kept of a simulated mutant; `stem` names it among the compiled ones."""
+    keys = (
+        "kernel",
+        "fault",
+        "site_index",
+        "site",
+        "kind",
+        "sentence",
+        "fate",
+        "codes",
+        "oracles",
+        "reason",
+    )
+    found = {key: outcome[key] for key in keys}
+    return found | {
+        "stem": f"{found['kernel']} {found['fault']} {found['site_index']}",
+        "refused": "",
+    }
+
+
+def build_mutant(call: dict[str, Any]) -> None:
+    """In a worker: compile one mutant, unless it is there."""
+    from .build import build
+    from .mutant import make_mutant
+    from .prebuilt import find_prebuilt
+
+    mutant, (M, N, K) = call["mutant"], call["shape"]
+    try:
+        there = find_prebuilt(call["folder"], mutant["stem"], (M, N, K), call["arch"])
+    except BadInput:
+        there = None
+    if there is None or there.poll_limit_ms != call["limit_ms"]:
+        made = make_mutant(mutant["kernel"], mutant["fault"], mutant["site_index"], (M, N, K))
+        kernel = replace(made.kernel, name=mutant["stem"])
+        build(kernel, M, N, K, call["folder"], call["arch"], call["limit_ms"])
+
+
+def launch_all(
+    directory: str | Path,
+    manifest: dict[str, Any],
+    launches: int,
+    jobs: int = 0,
+    progress: Progress | None = None,
+) -> None:
+    """Launch every mutant that has not been launched so often, and write the counts of each as they are known."""
+    folder = Path(directory)
+    done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["launches"] == launches}
+    about = {key: manifest[key] for key in ("shape", "arch", "seed")}
+    calls = [
+        about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches}
+        for m in built(manifest)
+        if m["stem"] not in done
+    ]
+    jobs = jobs or os.cpu_count() or 1
+    with WorkerPool(LAUNCHER, jobs=jobs, limit_s=LAUNCHER_LIMIT_S) as pool:
+        for number, (call, ended) in enumerate(pool.run([[call] for call in calls]), 1):
+            if ended.how != RETURNED:
+                raise RuntimeError(f"launching {call['stem']} {ended.how}: {ended.value}")
+            append_line(folder / LAUNCHES, {"stem": call["stem"]} | ended.value)
+            if progress is not None:
+                progress("launched", number, len(calls))
+
+
+def sanitize_all(
+    directory: str | Path,
+    manifest: dict[str, Any],
+    jobs: int = 0,
+    progress: Progress | None = None,
+) -> None:
+    """Launch the control and the faults of the catalogue once under each of compute-sanitizer's tools.
+
+    What has been told is not asked again. BadInput if there is no compute-sanitizer.
+    """
+    if shutil.which("compute-sanitizer") is None:
+        raise BadInput("there is no compute-sanitizer on PATH; it comes with the CUDA toolkit")
+    folder = Path(directory)
+    done = {(said["stem"], said["tool"]) for said in read_lines(folder / SANITIZER)}
+    about = {key: manifest[key] for key in ("shape", "arch", "seed")}
+    calls = [
+        about | {"stem": m["stem"], "tool": tool, "folder": str(folder / "sanitized"), "limit_s": SANITIZER_LIMIT_S}
+        for m in built(manifest, ("control", "catalogue"))
+        for tool in TOOLS
+        if (m["stem"], tool) not in done
+    ]  # fmt: skip
+    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as threads:
+        told = zip(calls, threads.map(sanitize, calls), strict=True)
+        for number, (call, said) in enumerate(told, 1):
+            append_line(folder / SANITIZER, {"stem": call["stem"]} | said)
+            if progress is not None:
+                progress("sanitized", number, len(calls))
+
+
+def read_manifest(directory: str | Path) -> dict[str, Any] | None:
+    """The manifest of a folder, or None where nothing has been prepared. BadInput if it cannot be read."""
+    file = Path(directory) / MANIFEST
+    if not file.exists():
+        return None
+    try:
+        manifest: dict[str, Any] = json.loads(file.read_text())
+        if manifest["format"] != FORMAT:
+            raise BadInput(
+                f"{file} has format {manifest['format']}, and this release reads {FORMAT}; prepare it anew"
+            )
+        return manifest
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{file} is damaged; remove {directory} and prepare it anew") from error
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """The objects of a .jsonl file; none if there is no file. A last line that was cut off is left out."""
+    found = []
+    for line in file.read_text().splitlines() if file.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
+
+
+def append_line(file: Path, value: dict[str, Any]) -> None:
+    """Write one more object, so that it outlives this process."""
+    with open(file, "a") as out:
+        out.write(json.dumps(value) + "\n")
+
+
+def built(
+    manifest: dict[str, Any], kinds: Iterable[str] = ("catalogue", "mutation", "control")
+) -> list[Mutant]:
+    """The mutants of a manifest that were compiled, those of the given kinds."""
+    return [m for m in manifest["mutants"] if not m["refused"] and m["kind"] in kinds]

@@ -1,0 +1,191 @@
+"""On the GPU machine: launch one compiled mutant many times, or once under compute-sanitizer, and say what became of it.
+
+A CUDA error sticks to its process, and a start of Python with PyTorch takes seconds. So a worker, which has imported
+everything and never touches the GPU, forks a child that launches until it fails; then another child goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import re
+import subprocess
+import sys
+from collections import Counter
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from . import oracle
+from .inputs import make_inputs, numpy_dtype
+from .poll_limit import TRAPPED
+from .prebuilt import Prebuilt, find_prebuilt
+
+Counts = dict[str, Any]
+START_LIMIT_S, LAUNCH_LIMIT_S = 60.0, 10.0
+"""Time that a child has for its first launch, CUDA's start included, and for each that follows."""
+
+INPUTS = "normal"
+TOOLS = ("racecheck", "synccheck", "memcheck", "initcheck")
+HUNG, NO_VERDICT = "hung", "no verdict"
+_SUMMARIES = (
+    r"ERROR SUMMARY: (\d+) error",
+    r"RACECHECK SUMMARY: (\d+) hazard",
+)
+
+
+def launch_many(call: dict[str, Any]) -> Counts:
+    """In a worker: launch a mutant `launches` times.
+
+    Returns {"launches", "hangs" (a poll limit or the time limit ended it), "killed" (of these, by the time limit), "errors"
+    (CUDA's words -> times), "outputs" (for each D that came out: its digest, how often, and what the oracles say)}.
+    """
+    import torch  # noqa: F401 - before the fork, so that no child has to
+
+    built = _built(call)
+    operands = make_inputs(INPUTS, *built.shape, call["seed"], built.dtype)
+    outputs: Counter[str] = Counter()
+    arrays: dict[str, np.ndarray] = {}
+    errors: Counter[str] = Counter()
+    killed, left = 0, call["launches"]
+    while left:
+        for kind, value in _child(built, operands, left):
+            left -= 1
+            if kind == "output":
+                digest, array = value
+                outputs[digest] += 1
+                if array is not None:
+                    arrays[digest] = array
+            elif kind == "killed":
+                killed += 1
+            else:
+                errors[value] += 1
+    trapped = sum(times for words, times in errors.items() if TRAPPED in words)
+    return {
+        "launches": call["launches"],
+        "hangs": killed + trapped,
+        "killed": killed,
+        "errors": {words: times for words, times in errors.items() if TRAPPED not in words},
+        "outputs": [
+            {"digest": digest, "times": times} | _judged(arrays[digest], operands, built)
+            for digest, times in outputs.most_common()
+        ],
+    }
+
+
+def _built(call: dict[str, Any]) -> Prebuilt:
+    return find_prebuilt(call["folder"], call["stem"], tuple(call["shape"]), call["arch"])
+
+
+def _judged(
+    D: np.ndarray, operands: tuple[np.ndarray, np.ndarray], built: Prebuilt
+) -> dict[str, Any]:
+    """What each oracle says of one D: True where it passes."""
+    results = (
+        oracle.seed_tolerance_test(D, *operands, built.as_kernel().tolerance, oracle.reference),
+        oracle.bound_test(D, *operands),
+        oracle.unwritten_test(D),
+    )
+    return {r.name: bool(r.passed) for r in results}
+
+
+def _child(built: Prebuilt, operands: tuple[np.ndarray, np.ndarray], launches: int) -> Any:
+    """Launch in a forked process; yields ("output", ...), ("error", words) or ("killed", None) for each launch."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_launch, args=(theirs, built, operands, launches))
+    process.start()
+    theirs.close()
+    limit = START_LIMIT_S
+    try:
+        for _ in range(launches):
+            if not ours.poll(limit):
+                yield "killed", None
+                return
+            try:
+                kind, value = ours.recv()
+            except EOFError:
+                process.join()
+                yield "error", f"its process died ({process.exitcode})"
+                return
+            yield kind, value
+            if kind != "output":
+                return
+            limit = LAUNCH_LIMIT_S
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def _launch(
+    out: Connection, built: Prebuilt, operands: tuple[np.ndarray, np.ndarray], launches: int
+) -> None:
+    """In the child: launch, and send every D that has not been sent yet."""
+    import torch
+
+    from . import cuda_runtime
+
+    try:
+        files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
+        launch = cuda_runtime.load(*files, built.source_sha256)["main"]
+        unwritten = np.empty((built.shape[0], built.shape[1]), numpy_dtype(built.dtype))
+        oracle.fill_poison(unwritten)
+        A, B = map(cuda_runtime.to_gpu, operands)
+        poison, D = cuda_runtime.to_gpu(unwritten), cuda_runtime.to_gpu(unwritten)
+        sent = set()
+        for _ in range(launches):
+            D.copy_(poison)
+            launch(A, B, D)
+            torch.cuda.synchronize()
+            array = cuda_runtime.from_gpu(D)
+            digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+            out.send(("output", (digest, None if digest in sent else array)))
+            sent.add(digest)
+    except Exception as error:
+        out.send(("error", " ".join(str(error).split())[:300]))
+
+
+def sanitize(call: dict[str, Any]) -> dict[str, Any]:
+    """One launch under one of compute-sanitizer's tools: {"tool", "errors" (how many, or why not known), "first"}."""
+    built = _built(call)
+    words = ["compute-sanitizer", "--tool", call["tool"], "--print-limit", "1"]
+    words += [sys.executable, "-m", "phaseflip.silicon_launch"]
+    words += [call["folder"], call["stem"], *map(str, built.shape), call["arch"], str(call["seed"])]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=call["limit_s"])
+    except subprocess.TimeoutExpired:
+        return {"tool": call["tool"], "errors": HUNG, "first": ""}
+    return {"tool": call["tool"]} | read_report(done.stdout + done.stderr)
+
+
+def read_report(said: str) -> dict[str, Any]:
+    """What a tool's output amounts to. A kernel that the poll limit ended hung; that is no error found by the tool."""
+    lines = [line.removeprefix("=========").strip() for line in said.splitlines()]
+    first = next(
+        (x for x in lines if re.match(r"(Error|Warning|Barrier error|Invalid|Uninit|Race)", x)), ""
+    )
+    if TRAPPED in said:
+        return {"errors": HUNG, "first": first}
+    for pattern in _SUMMARIES:
+        found = re.search(pattern, said)
+        if found:
+            return {"errors": int(found[1]), "first": first}
+    return {"errors": NO_VERDICT, "first": (lines or [""])[-1][:200]}
+
+
+def main(folder: str, stem: str, M: str, N: str, K: str, arch: str, seed: str) -> None:
+    """One launch in this process, under whatever watches it."""
+    from . import cuda_runtime
+
+    shape = (int(M), int(N), int(K))
+    built = find_prebuilt(folder, stem, shape, arch)
+    A, B = make_inputs(INPUTS, *shape, int(seed), built.dtype)
+    D = np.zeros(shape[:2], numpy_dtype(built.dtype))
+    files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
+    cuda_runtime.call(cuda_runtime.load(*files, built.source_sha256), [A, B, D])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,81 @@
+"""Waits of CUDA source with a limit: which loops get one, what is left alone, and that ptxas takes the result."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from phaseflip.cuda_compile import compile_cubin
+from phaseflip.errors import BadInput
+from phaseflip.kernel import find_kernel
+from phaseflip.lowering import generated
+from phaseflip.poll_limit import MOST_MS, check_poll_limit, limit_polls
+from tests.test_build import needs_nvcc
+
+LOOP = """asm volatile("{\\n"
+        "AGAIN:\\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 P1, [%0], %1;\\n"
+        "@P1 bra.uni DONE;\\n"
+        "bra.uni AGAIN;\\n"
+        "DONE:\\n" "}\\n" :: "r"(a), "r"(p));"""
+
+
+def test_the_trap_comes_between_a_try_that_failed_and_the_next() -> None:
+    lines = [line.strip().strip('"') for line in limit_polls(LOOP, 250).splitlines()]
+    order = [
+        next(i for i, line in enumerate(lines) if re.match(pattern, line))
+        for pattern in (
+            r"mov\.u64 +SINCE, 0",
+            r"AGAIN:",
+            r"mbarrier\.try_wait",
+            r"@P1 bra",
+            r"mov\.u64 +NOW, %%globaltimer",
+            r"@FIRST mov\.u64 +SINCE, NOW",
+            r"sub\.u64 +NOW, NOW, SINCE",
+            r"setp\.gt\.u64 +LATE, NOW, 250000000;",
+            r"@LATE +trap",
+            r"bra\.uni AGAIN",
+        )
+    ]
+    assert order == sorted(order)
+
+
+def test_no_limit_changes_nothing() -> None:
+    assert limit_polls(LOOP, 0) is LOOP
+
+
+def test_a_single_try_is_no_loop() -> None:
+    once = '"mbarrier.try_wait.parity.shared::cta.b64 P1, [%1], %2, %3;\\n"\n"selp.u32 %0, 1, 0, P1;\\n"'
+    assert limit_polls(once, 100) == once
+
+
+def test_a_loop_of_another_form_is_refused() -> None:
+    other = LOOP.replace("bra.uni AGAIN", "@!P1 bra AGAIN")
+    with pytest.raises(BadInput, match="1 of the waits .* have a form that no poll limit is known"):
+        limit_polls(other, 100)
+
+
+@pytest.mark.parametrize("limit_ms", [-1, MOST_MS + 1])
+def test_a_limit_out_of_range(limit_ms: int) -> None:
+    with pytest.raises(BadInput, match=f"0 \\(none\\) to {MOST_MS} ms, and {limit_ms} is not"):
+        check_poll_limit(limit_ms)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("name", "arch", "shape"),
+    [("hgemm_sm90", "sm_90a", (128, 128, 64)), ("hgemm_v9", "sm_100a", (512, 256, 64))],
+)
+def test_every_wait_of_a_kernel_is_limited(
+    name: str, arch: str, shape: tuple[int, int, int]
+) -> None:
+    """Both of TVM's waits: `wait` of its barriers, and the one that acquires at cluster scope."""
+    _, source = generated(find_kernel(name).build(*shape), arch)
+    waits = len(re.findall(r"mbarrier\.try_wait", source))
+    limited = limit_polls(source, 100)
+    assert waits == limited.count("trap;") == 1
+    before, after = (compile_cubin(text, arch) for text in (source, limited))
+    assert before.code != after.code
+    (used,) = after.resources.values()
+    assert used["spill_store_bytes"] == 0

@@ -1,0 +1,226 @@
+"""Faults on silicon without a GPU: preparing a folder, counting launches (what a launch does is told), the tables."""
+
+from __future__ import annotations
+
+import os
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phaseflip import cli, silicon, silicon_launch, silicon_report
+from phaseflip.errors import BadInput
+from phaseflip.oracle import fill_poison, reference
+from phaseflip.prebuilt import find_prebuilt
+from tests.test_build import made, needs_nvcc
+
+SHAPE = (128, 256, 64)
+CALL = {"stem": "mine.py:f", "shape": list(SHAPE), "arch": "sm_90a", "seed": 0, "launches": 10}
+
+
+def told(orders: str) -> Any:
+    """In place of a child's launches: a letter for each, wherever a child takes up (the file holds how far it got)."""
+
+    def launch(out: Connection, built: Any, operands: Any, launches: int) -> None:
+        file = Path(built.directory, "done")
+        D = reference(*operands)
+        for _ in range(launches):
+            number = len(file.read_text()) if file.exists() else 0
+            order = orders[number]
+            file.write_text("x" * (number + 1))
+            if order == "h":
+                time.sleep(60)
+            if order == "d":
+                os._exit(3)
+            if order in "te":
+                words = {"t": "unspecified launch failure", "e": "an illegal memory access"}
+                out.send(("error", f"CUDA error: {words[order]}"))
+                return
+            result = D.copy()
+            if order == "w":
+                result[0, 0] = np.nan
+            if order == "u":
+                fill_poison(result)
+            if order == "b":
+                result.view(np.uint16)[0, 0] ^= 1
+            out.send(("output", (order, result)))
+
+    return launch
+
+
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orders: str) -> dict[str, Any]:
+    made(tmp_path)
+    monkeypatch.setattr(silicon_launch, "_launch", told(orders))
+    monkeypatch.setattr(silicon_launch, "START_LIMIT_S", 2.0)
+    monkeypatch.setattr(silicon_launch, "LAUNCH_LIMIT_S", 2.0)
+    return silicon_launch.launch_many(CALL | {"folder": str(tmp_path), "launches": len(orders)})
+
+
+def test_launches_are_counted_by_what_became_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = launched(tmp_path, monkeypatch, "rrwteurhdbr")
+    assert counts["launches"] == 11 and counts["hangs"] == 2 and counts["killed"] == 1
+    assert counts["errors"] == {
+        "CUDA error: an illegal memory access": 1,
+        "its process died (3)": 1,
+    }
+    by_digest = {o["digest"]: o for o in counts["outputs"]}
+    assert {d: o["times"] for d, o in by_digest.items()} == {"r": 4, "w": 1, "u": 1, "b": 1}
+    verdicts = {
+        d: (o["tolerance"], o["bound"], o["unwritten-output"]) for d, o in by_digest.items()
+    }
+    assert verdicts["r"] == (True, True, True) and verdicts["b"] == (True, False, True)
+    assert verdicts["w"][0] is False and verdicts["u"][2] is False
+    assert (Path(tmp_path) / "done").read_text() == "x" * 11
+
+
+MUTANTS = [
+    ("no-op", "control", "equivalent", []),
+    ("missing-release", "catalogue", "killed as expected", ["deadlock"]),
+    ("missing-wgmma-fence", "catalogue", "killed as expected", ["missing-wgmma-fence register"]),
+    ("drop-guard", "mutation", "equivalent", []),
+    ("move-later", "mutation", "killed otherwise", ["race shared raw"]),
+]
+MANIFEST = {
+    "mutants": [
+        {
+            "stem": f"k {fault} 0", "fault": fault, "kind": kind, "fate": fate, "codes": codes, "refused": "",
+            "site": f"k.py:{line}", "site_index": 0,
+        }
+        for line, (fault, kind, fate, codes) in enumerate(MUTANTS, 40)
+    ]
+}  # fmt: skip
+
+
+def run(stem: str, good: int = 0, bad: int = 0, hangs: int = 0, digest: str = "same") -> Any:
+    passing = {"tolerance": True, "bound": True, "unwritten-output": True}
+    outputs = [{"digest": digest, "times": good} | passing] if good else []
+    outputs += [{"digest": "bad", "times": bad} | passing | {"bound": False}] if bad else []
+    return {
+        "stem": stem,
+        "launches": good + bad + hangs,
+        "hangs": hangs,
+        "errors": {},
+        "outputs": outputs,
+    }
+
+
+RUNS = [
+    run("k no-op 0", good=10),
+    run("k missing-release 0", hangs=10),
+    run("k missing-wgmma-fence 0", good=10, digest="other"),
+    run("k drop-guard 0", good=9, bad=1),
+    run("k move-later 0", good=4, bad=6),
+]
+
+
+def test_the_tables_and_the_summary() -> None:
+    tools = [
+        {"stem": "k missing-release 0", "tool": "racecheck", "errors": "hung"},
+        {"stem": "k missing-wgmma-fence 0", "tool": "memcheck", "errors": 0},
+    ]
+    rows = silicon_report.merged(MANIFEST, RUNS, tools)
+    assert [(r["passes"], r["wrong"], r["hangs"], r["other_bits"]) for r in rows] == [
+        (10, 0, 0, 0),
+        (0, 0, 10, 0),
+        (10, 0, 0, 10),
+        (9, 1, 0, 0),
+        (4, 6, 0, 0),
+    ]
+    assert silicon_report.summary(rows) == {
+        "mutants": 4,
+        "launches": 40,
+        "reported": 3,
+        "reported_and_always_pass": ["k missing-wgmma-fence 0"],
+        "reported_and_sometimes_pass": ["k move-later 0"],
+        "equivalent_and_not_always_pass": ["k drop-guard 0"],
+        "control": [[10, 10]],
+    }
+    lines = silicon_report.catalogue_table(rows).splitlines()
+    assert lines[2] == "| no-op | 40 | nothing | 10 |  |  |  |  |  |  |  |"
+    assert lines[3] == "| missing-release | 41 | `deadlock` |  |  | 10 |  | hangs |  |  |  |"
+    assert lines[4].endswith("| `missing-wgmma-fence register` | 10 |  |  |  |  |  | - |  |")
+    assert silicon_report.operator_table(rows).splitlines()[2:] == [
+        "| drop-guard | 1 | 0 | 0 | 1 | 0 | 0 |",
+        "| move-later | 1 | 1 | 0 | 1 | 0 | 0 |",
+        "| all | 2 | 1 | 0 | 2 | 0 | 0 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "errors"),
+    [
+        ("========= ERROR SUMMARY: 0 errors\n", 0),
+        ("========= ERROR SUMMARY: 3 errors (2 not printed)\n", 3),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2),
+        ("RuntimeError: CUDA error: unspecified launch failure\n========= ERROR SUMMARY: 1 error\n", "hung"),
+        ("Segmentation fault\n", "no verdict"),
+    ],
+)  # fmt: skip
+def test_what_a_tool_says(said: str, errors: Any) -> None:
+    assert silicon_launch.read_report(said)["errors"] == errors
+
+
+def test_the_first_message_of_a_tool() -> None:
+    said = "========= COMPUTE-SANITIZER\n========= Barrier error detected. Divergent thread(s) in block\n"
+    said += "=========     at kernel_kernel+0x100\n========= ERROR SUMMARY: 1 error\n"
+    assert silicon_launch.read_report(said)["first"].startswith("Barrier error detected.")
+
+
+def test_lines_survive_an_interruption(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    assert silicon.read_lines(file) == []
+    silicon.append_line(file, {"stem": "a"})
+    with open(file, "a") as out:
+        out.write('{"stem": "b", "laun')
+    assert silicon.read_lines(file) == [{"stem": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("{", "is damaged"), ('{"format": 9}', "has format 9"), ("[]", "damaged")],
+)
+def test_a_manifest_that_cannot_be_read(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / silicon.MANIFEST).write_text(text)
+    with pytest.raises(BadInput, match=sentence):
+        silicon.read_manifest(tmp_path)
+
+
+@needs_nvcc
+@pytest.mark.xdist_group("hgemm_sm90")
+def test_a_folder_is_prepared_once_and_for_one_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phaseflip.cli_silicon.first_gpu", lambda: None)
+    folder = str(tmp_path / "f")
+    words = ["silicon", "hgemm_sm90", "128", "128", "384", "-o", folder, "--jobs", "1"]
+    words += ["--faults", "missing-release"]
+    assert cli.main(words) == cli.CLEAN
+    assert "repeat the command with this folder where there is one" in capsys.readouterr().out
+    manifest = silicon.read_manifest(folder)
+    assert manifest is not None
+    assert [(m["fault"], m["fate"], m["refused"]) for m in manifest["mutants"]] == [
+        ("no-op", "equivalent", ""),
+        ("missing-release", "killed as expected", ""),
+    ]
+    for name, limit in silicon.POLL_LIMIT_MS.items():
+        built = find_prebuilt(
+            Path(folder, name), "hgemm_sm90 missing-release 0", (128, 128, 384), "sm_90a"
+        )
+        assert built.poll_limit_ms == limit
+    monkeypatch.setattr(silicon, "prepare", lambda *_, **__: pytest.fail("prepared again"))
+    assert cli.main(words) == cli.CLEAN
+    capsys.readouterr()
+    assert cli.main([*words, "--seed", "3"]) == cli.BAD_INPUT
+    assert "was prepared for seed 0, not 3; give another folder" in capsys.readouterr().err
+
+
+def test_refused_before_anything_is_built(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["silicon", "hgemm_sm90", "128", "128", "64", "-o", "nowhere"]
+    assert cli.main([*words, "--launches", "0"]) == cli.BAD_INPUT
+    assert "--launches 1 to" in capsys.readouterr().err
+    assert not Path("nowhere").exists()

@@ -27,7 +27,7 @@ def add_commands(
         "conformance",
         parents=[common],
         allow_abbrev=False,
-        help="generated kernels in the simulator and on a GPU: the same bits?",
+        help="generated kernels, or those of your files, in the simulator and on a GPU: the same bits?",
         epilog="Builds what the folder lacks (needs nvcc), then compares if there is a GPU; else take the folder to one.",
     )
     conformance.add_argument("-o", "--output", metavar="DIR", required=True, help="its folder")
@@ -37,7 +37,15 @@ def add_commands(
         action="append",
         default=[],
         metavar="NAME",
-        help="only this one (may be repeated)",
+        help="only this one of the generated families (may be repeated)",
+    )
+    conformance.add_argument(
+        "--programs",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="the programs of a file or folder: its PrimFuncs, and the factories that return one when called without"
+        " arguments (may be repeated; without --family these alone)",
     )
     conformance.add_argument(
         "--percent", type=extent, default=100, help="of a full run's programs (default: 100)"
@@ -66,51 +74,64 @@ def add_commands(
 def _conformance(args: argparse.Namespace) -> Outcome:
     if args.seed < 0 or not 1 <= args.percent <= LARGEST_SCALE:
         raise BadInput(f"--seed is 0 or more, and --percent 1 to {LARGEST_SCALE}")
-    from phaseflip.conformance import suite
+    from phaseflip.conformance import programs, suite
 
     gpu = first_gpu()
     arch = args.arch or (ARCHS.get(gpu.capability, "") if gpu else "") or "sm_90a"
-    wanted = suite.families_for(arch, args.family)
-    built = (
-        {m["family"] for m in suite.manifests(args.output)} if Path(args.output).is_dir() else set()
-    )
-    for family in wanted:
+    own = {programs.family_name(path): path for path in args.programs}
+    drawn = suite.families_for(arch, args.family) if args.family or not own else []
+    folder = Path(args.output)
+    built = {m["family"]: m for m in suite.manifests(folder)} if folder.is_dir() else {}
+    for family in drawn:
         if family.name not in built:
             count = max(1, family.programs * args.percent // 100)
-            suite.build(args.output, family, arch, args.seed, count)
-    found = [m for m in suite.manifests(args.output) if m["family"] in {f.name for f in wanted}]
-    cases = sum(p["cases"] for m in found for p in m["programs"])
+            suite.build(folder, family, arch, args.seed, count)
+    for name, path in own.items():
+        if built.get(name, {}).get("sources_sha256") != programs.digest(path):
+            programs.build_programs(folder, path, arch)
+    wanted = {*own, *(f.name for f in drawn)}
+    if not args.family and not own:
+        wanted |= {name for name, m in built.items() if "sources_sha256" in m}
+    found = [m for m in suite.manifests(folder) if m["family"] in wanted]
+    families: dict[str, Any] = {
+        m["family"]: {
+            "programs": len(m["programs"]), "cases": sum(p["cases"] for p in m["programs"]),
+            "left_out": m.get("left_out", []),
+        }
+        for m in found
+    }  # fmt: skip
+    cases = sum(of["cases"] for of in families.values())
     report: dict[str, Any] = {"folder": args.output, "arch": arch, "cases": cases}
     rows = [("folder    ", str(args.output)), ("cases     ", f"{cases} for {arch}, simulated")]
-    if gpu is None:
-        rows.append(
-            ("GPU       ", "none here; repeat the command with this folder where there is one")
-        )
-        return Outcome(CLEAN, report | {"device": None, "families": {}}, rows)
-    choose_device("cuda")
-    suite.manifests(args.output, ARCHS[gpu.capability])
-    results = [r for r in suite.compare(args.output, arch) if r.family in {f.name for f in wanted}]
-    families: dict[str, Any] = {}
-    for r in results:
-        of = families.setdefault(r.family, {"programs": 0, "cases": 0, "different": []})
-        of["programs"] += 1
-        of["cases"] += r.cases
-        if r.difference:
-            of["different"].append(
-                {"program": r.number, "what": r.text, "difference": r.difference}
-            )
-    rows.append(("GPU       ", str(gpu)))
+    if gpu is not None:
+        choose_device("cuda")
+        suite.manifests(folder, ARCHS[gpu.capability])
+        for of in families.values():
+            of["different"] = []
+        for r in suite.compare(folder, arch, wanted):
+            if r.difference:
+                wrong = {"program": r.number, "what": r.text, "difference": r.difference}
+                families[r.family]["different"].append(wrong)
     for name, of in families.items():
-        wrong = of["different"]
-        state = f"{len(wrong)} of them differ" if wrong else "equal in every bit"
-        rows.append((f"{name:<14}", f"{of['programs']} programs, {of['cases']} cases: {state}"))
-        rows += [
-            ("", f"  {d['program']}: {d['what'].splitlines()[0]}: {d['difference']}") for d in wrong
-        ]
-    different = any(of["different"] for of in families.values())
-    return Outcome(
-        FAILED if different else CLEAN, report | {"device": str(gpu), "families": families}, rows
-    )
+        rows.append(
+            (f"{name:<14}", f"{of['programs']} programs, {of['cases']} cases{_judgement(of)}")
+        )
+        for d in of.get("different", []):
+            what = d["what"].splitlines()[0]
+            rows.append(("", f"  {d['program']}: {what}: {d['difference']}"))
+        rows += [("", f"  left out: {p['program']}: {p['reason']}") for p in of["left_out"]]
+    device = "none here; repeat the command with this folder where there is one"
+    rows.append(("GPU       ", str(gpu or device)))
+    different = any(of.get("different") for of in families.values())
+    report |= {"device": str(gpu) if gpu else None, "families": families}
+    return Outcome(FAILED if different else CLEAN, report, rows)
+
+
+def _judgement(of: dict[str, Any]) -> str:
+    if "different" not in of:
+        return ""
+    wrong = len(of["different"])
+    return f": {wrong} of them differ" if wrong else ": equal in every bit"
 
 
 def _benchmark(args: argparse.Namespace) -> Outcome:

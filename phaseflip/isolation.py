@@ -134,9 +134,14 @@ class WorkerPool:
         """Of the workers that live now."""
         return [worker.process.pid for worker in self._workers]
 
-    def call(self, argument: Any) -> Ended:
-        """Run one call and wait for it."""
-        return next(ended for _, ended in self.run([[argument]]))
+    def call(self, argument: Any, limit_s: float | None = None) -> Ended:
+        """Run one call and wait for it, if given under a limit of its own."""
+        usual = self._limit_s
+        self._limit_s = usual if limit_s is None else limit_s
+        try:
+            return next(ended for _, ended in self.run([[argument]]))
+        finally:
+            self._limit_s = usual
 
     def run(self, groups: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, Ended]]:
         """Run every call of every group and yield (argument, how it ended) as each ends.

@@ -200,7 +200,7 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
         raise
     except BaseException as error:  # a kernel is anybody's code: SystemExit, its own kinds
         raise BadInput(
-            f"the factory of {kernel.name} failed at MxNxK = {M}x{N}x{K}: {_one_line(error)}"
+            f"the factory of {kernel.name} failed at MxNxK = {M}x{N}x{K}: {one_line(error)}"
         ) from error
     if not isinstance(func, PrimFunc):
         raise BadInput(
@@ -245,7 +245,7 @@ def _buffer(parameter: Any) -> tuple[str, tuple[Any, ...] | None, str]:
     )
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """`Type: first line` of an exception, with the place where TVM's parser gives one."""
     kind = type(error).__name__
     try:
@@ -275,7 +275,7 @@ def list_kernels() -> list[Kernel]:
         package = importlib.import_module(KERNEL_PACKAGE)
     except Exception as error:
         raise BadInput(
-            f"the package {KERNEL_PACKAGE!r} cannot be imported ({_one_line(error)}); "
+            f"the package {KERNEL_PACKAGE!r} cannot be imported ({one_line(error)}); "
             "run from the project's root folder"
         ) from error
     found: dict[str, Kernel] = {}
@@ -286,7 +286,7 @@ def list_kernels() -> list[Kernel]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise BadInput(f"{module_name} cannot be imported: {_one_line(error)}") from error
+            raise BadInput(f"{module_name} cannot be imported: {one_line(error)}") from error
         if not isinstance(kernel, Kernel):
             continue
         if kernel.name in found:
@@ -351,7 +351,7 @@ def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
     check_tvm_version()
     file = file.resolve()
     stat = file.stat()
-    module = _load_file(file, stat.st_mtime_ns, stat.st_size)
+    module = load_file(file, stat.st_mtime_ns, stat.st_size)
     factory = getattr(module, factory_name, None) if factory_name else None
     if factory is None:
         functions = [
@@ -371,7 +371,7 @@ def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
 
 
 @functools.lru_cache(maxsize=_BUILD_CACHE_SIZE)
-def _load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
+def load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
     """Import one state of `file` under its own module name (TVM's parser reads the source back)."""
     state = f"{file}\0{modified_ns}\0{size_bytes}"
     name = f"_phaseflip_file_{file.stem}_{hashlib.sha256(state.encode()).hexdigest()[:12]}"
@@ -386,7 +386,7 @@ def _load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
         if isinstance(error, KeyboardInterrupt):
             raise
         where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise BadInput(f"{file} cannot be imported{where}: {_one_line(error)}") from error
+        raise BadInput(f"{file} cannot be imported{where}: {one_line(error)}") from error
     return module
 
 

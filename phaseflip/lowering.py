@@ -127,8 +127,12 @@ def _reason(error: Exception) -> str:
         return type(error).__name__
     if not lines[0].startswith("TIRx schedule dispatch failed"):
         return lines[-1]
-    causes = [line for line in lines[1:] if re.match(r"\w+Error: ", line)]
+    causes = [match[1] for line in lines[1:] if (match := _CAUSE.match(line))]
     return "; ".join([lines[0], *causes[-1:]])
+
+
+_CAUSE = re.compile(r"(?:\S+ \(prio=\S+\) \| )?((?:\w+Error: |declined).*)")
+"""A line of TVM's table of the ways that it tried: why one did not serve."""
 
 
 def export_library(functions: dict[str, Any], arch: str, file: Path, compile: Compile) -> str:
@@ -138,7 +142,7 @@ def export_library(functions: dict[str, Any], arch: str, file: Path, compile: Co
     gets it from `compile`; elsewhere the library asks for it when it is loaded.
     """
     plain = {name: tir.unmark_lines(f) for name, f in functions.items()}
-    if len(plain) > 1:
+    if list(plain) != ["main"]:
         plain = {name: f.with_attr("global_symbol", name) for name, f in plain.items()}
     module = _runtime_module(plain, arch, compile)
     tvm.runtime.Executable(module).export_library(str(file))

@@ -334,3 +334,10 @@ def test_on_a_machine_with_a_gpu_tvm_compiled_for_that_gpu(monkeypatch):
         assert tvm.get_global_func(name)("text") == b"by TVM"  # restored
     finally:
         tvm.register_global_func(name, usual, override=True)
+
+
+def test_a_conformance_family_of_one_program_had_no_function_of_its_name(tmp_path):
+    """A library of one kernel kept the PrimFunc's own name, so that the GPU was asked for what it had not."""
+    file = tmp_path / "one.so"
+    lowering.export_library({"program_0": shared.store_load()}, "sm_90a", file, lambda text: b"")
+    assert b"__tvm_ffi_program_0" in file.read_bytes()

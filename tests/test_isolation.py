@@ -65,6 +65,12 @@ def test_what_a_call_raises_is_told_and_the_worker_lives_on() -> None:
         assert pool.call(("pid", 0)).value == before
 
 
+def test_a_call_may_have_a_limit_of_its_own() -> None:
+    with WorkerPool(HERE, limit_s=0.2) as pool:
+        assert pool.call(("sleep", 0.5), limit_s=30).how == RETURNED
+        assert pool.call(("sleep", 30)).value == "over 0.2 s"
+
+
 @pytest.mark.parametrize(
     ("order", "how", "value", "said"),
     [

@@ -180,6 +180,13 @@ def test_a_kernel_that_tvm_refuses_is_bad_input_with_the_reason():
     assert "copy" in message and "\n" not in message and "+--" not in message
 
 
+def test_what_an_architecture_lacks_is_the_reason():
+    from tests.litmus.test_cluster_tma import counted_by_the_leader
+
+    with pytest.raises(BadInput, match=r"cta_group=2 requires SM100\+, got 'sm_90a'"):
+        lower(counted_by_the_leader(), "sm_90a")
+
+
 def test_a_kernel_without_device_entry_is_refused():
     @T.prim_func
     def kernel(A: T.Buffer((N,), "int32")):

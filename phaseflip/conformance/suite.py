@@ -1,7 +1,8 @@
 """Build a conformance suite, with what the simulator says of each kernel, and compare it with a GPU.
 
 A folder holds for each family a library and its machine code, `<family>.npz` with arrays before and after, and
-`<family>.json`. Building needs TVM and nvcc, comparing a GPU and TVM's runtime; they may be two machines.
+`<family>.json`. Building needs TVM and nvcc, comparing a GPU and TVM's runtime; they may be two machines. A family is
+drawn, or the programs of a user's files (`programs.py`).
 """
 
 from __future__ import annotations
@@ -14,20 +15,42 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
-from ..cuda_compile import compile_cubin, find_nvcc
+from ..cuda_compile import Cubin, compile_cubin, find_nvcc
 from ..errors import BadInput, SimulatorFault
-from ..isolation import RETURNED, WorkerPool
-from . import matrix, scalar, sync, tma, wgmma
+from ..isolation import RAISED, RETURNED, WorkerPool
+from . import cluster, matrix, scalar, sync, tma, wgmma
 from .case import FAMILIES, Family, Program
 
-__all__ = ["build", "compare", "families_for", "matrix", "scalar", "sync", "tma", "wgmma"]
+__all__ = [
+    "build",
+    "cluster",
+    "compare",
+    "families_for",
+    "matrix",
+    "scalar",
+    "sync",
+    "tma",
+    "wgmma",
+]
 
-FORMAT = 1
-CASE_LIMIT_S = 60.0
+FORMAT = 2
+START_LIMIT_S = 120.0
+"""For PyTorch, CUDA and the library of a family in a fresh process."""
+PROGRAM_LIMIT_S = 10.0
+"""For one program, which takes milliseconds; what takes longer counts as hanging."""
 HOPPER_ONLY = ("wgmma",)
 Progress = Callable[[int, int], None]
+Compile = Callable[[str], Cubin]
+
+
+class Simulated(NamedTuple):
+    """A program, and what the simulator leaves in each of its arrays."""
+
+    program: Program
+    results: list[np.ndarray]
 
 
 class Result(NamedTuple):
@@ -73,56 +96,75 @@ def build(
     Raises SimulatorFault where a program, which is correct by construction, gives a finding.
     """
     find_nvcc()
-    from ..lowering import export_library, lower
+    from ..lowering import lower
     from ..simulator import simulate
 
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, np.ndarray] = {}
-    described: list[dict[str, Any]] = []
-    functions = {}
+    simulated = []
     for index, program in enumerate(programs_of(family, seed, count)):
-        lowered = lower(program.function, arch)
-        run = simulate(lowered, program.arrays)
+        run = simulate(lower(program.function, arch), program.arrays)
         if run.findings:
             raise SimulatorFault(
                 f"program {index} of {family.name} (seed {seed}) is correct, but gives {run.findings[0]}"
             )
-        results = list(run.outputs.values())
-        for position, array in enumerate(program.arrays):
-            arrays[f"{index}_in_{position}"] = array
-        for position in program.outputs:
-            arrays[f"{index}_out_{position}"] = results[position]
-        functions[f"program_{index}"] = program.function
-        described.append(
-            {
-                "arrays": len(program.arrays),
-                "outputs": program.outputs,
-                "cases": program.cases,
-                "text": program.text,
-            }
-        )
+        simulated.append(Simulated(program, list(run.outputs.values())))
         if progress is not None:
             progress(index + 1, count)
-    compiled = functools.cache(lambda text: compile_cubin(text, arch))
-    library = folder / f"{family.name}.so"
-    source = export_library(functions, arch, library, lambda text: compiled(text).code)
-    cubin = compiled(source)
-    (folder / f"{family.name}.cubin").write_bytes(cubin.code)
-    np.savez_compressed(folder / f"{family.name}.npz", allow_pickle=False, **arrays)
-    manifest = {
-        "format": FORMAT, "family": family.name, "arch": arch, "seed": seed, "nvcc": cubin.nvcc,
-        "source_sha256": hashlib.sha256(source.encode()).hexdigest(), "programs": described,
-    }  # fmt: skip
-    (folder / f"{family.name}.json").write_text(json.dumps(manifest) + "\n")
-    return sum(p["cases"] for p in described)
+    write(directory, family.name, arch, simulated, {"seed": seed}, compiler(arch))
+    return sum(s.program.cases for s in simulated)
+
+
+def write(
+    directory: str | Path,
+    name: str,
+    arch: str,
+    simulated: Sequence[Simulated],
+    more: dict[str, Any],
+    compiled: Compile,
+) -> None:
+    """Compile the programs of a family and leave them in a folder; `more` goes into the manifest, which comes last."""
+    from ..lowering import export_library
+
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, np.ndarray] = {}
+    for index, (program, results) in enumerate(simulated):
+        arrays |= {f"{index}_in_{i}": _plain(a) for i, a in enumerate(program.arrays)}
+        arrays |= {f"{index}_out_{i}": _plain(results[i]) for i in program.outputs}
+    np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    manifest = {"format": FORMAT, "family": name, "arch": arch, **more}
+    if simulated:
+        functions = {f"program_{i}": s.program.function for i, s in enumerate(simulated)}
+        source = export_library(functions, arch, folder / f"{name}.so", lambda t: compiled(t).code)
+        cubin = compiled(source)
+        (folder / f"{name}.cubin").write_bytes(cubin.code)
+        digest = hashlib.sha256(source.encode()).hexdigest()
+        manifest |= {"nvcc": cubin.nvcc, "source_sha256": digest}
+    manifest["programs"] = [
+        {
+            "arrays": [a.dtype.name for a in p.arrays], "outputs": p.outputs, "cases": p.cases, "text": p.text,
+        }
+        for p, _ in simulated
+    ]  # fmt: skip
+    (folder / f"{name}.json").write_text(json.dumps(manifest) + "\n")
+
+
+def compiler(arch: str) -> Compile:
+    """CUDA text to machine code, each text once."""
+    return functools.cache(lambda text: compile_cubin(text, arch))
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """As NumPy's files hold it: bfloat16 as its bits."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def manifests(directory: str | Path, arch: str = "") -> list[dict[str, Any]]:
-    """What `build` left in a folder; BadInput where it was built for another architecture."""
+    """What `build` left in a folder; BadInput where it was built for another architecture or by another release."""
     found = [json.loads(f.read_text()) for f in sorted(Path(directory).glob("*.json"))]
     found = [m for m in found if isinstance(m, dict) and "family" in m and "programs" in m]
     for manifest in found:
+        if manifest["format"] != FORMAT:
+            raise BadInput(f"{directory} was built by another release; build it anew elsewhere")
         if arch and manifest["arch"] != arch:
             raise BadInput(
                 f"{directory} was built for {manifest['arch']}, and the GPU here runs {arch}; build it anew"
@@ -130,16 +172,25 @@ def manifests(directory: str | Path, arch: str = "") -> list[dict[str, Any]]:
     return found
 
 
-def compare(directory: str | Path, arch: str, limit_s: float = CASE_LIMIT_S) -> Iterable[Result]:
-    """Run every program of a folder on the GPU, in a process that is replaced where one hangs or faults."""
-    found = manifests(directory, arch)
+def compare(
+    directory: str | Path, arch: str, names: Iterable[str], limit_s: float = PROGRAM_LIMIT_S
+) -> Iterator[Result]:
+    """Run every program of the named families on the GPU, in a process that is replaced where one hangs or faults."""
+    found = [m for m in manifests(directory, arch) if m["family"] in set(names)]
     with WorkerPool("phaseflip.conformance.suite:differences", limit_s=limit_s) as pool:
         for manifest in found:
+            ready = False
             for index, program in enumerate(manifest["programs"]):
-                ended = pool.call((str(directory), manifest["family"], index))
-                text = ended.value if ended.how == RETURNED else f"{ended.how}: {ended.value}"
+                call = (str(directory), manifest["family"])
+                ended = None if ready else pool.call((*call, None), START_LIMIT_S)
+                if ended is not None and ended.how == RAISED and ended.value[0] == "BadInput":
+                    raise BadInput(ended.value[1])
+                if ended is None or ended.how == RETURNED:
+                    ended = pool.call((*call, index))
+                ready = ended.how == RETURNED
+                text = ended.value if ready else f"{ended.how}: {ended.value}"
                 yield Result(manifest["family"], index, program["cases"], program["text"], text)
-                if ended.how != RETURNED:
+                if not ready:
                     pool.close()  # a CUDA error sticks to its process
 
 
@@ -155,23 +206,36 @@ def _loaded(directory: str, family: str) -> tuple[dict[str, Any], Any, Any]:
     return manifest, np.load(base.with_suffix(".npz")), module
 
 
-def differences(call: tuple[str, str, int]) -> str:
-    """In the worker: run one program, and say what differs from the simulator ("" if nothing does)."""
+def differences(call: tuple[str, str, int | None]) -> str:
+    """In the worker: run one program, and say what differs from the simulator ("" if nothing does).
+
+    Without a number it only prepares: CUDA starts, and the library is loaded.
+    """
     from .. import cuda_runtime
 
     directory, family, index = call
     manifest, arrays, module = _loaded(directory, family)
+    if index is None:
+        cuda_runtime.to_gpu(np.zeros(1, np.int32))
+        return ""
     program = manifest["programs"][index]
-    given = [arrays[f"{index}_in_{i}"] for i in range(program["arrays"])]
+    given = [arrays[f"{index}_in_{i}"].view(_dtype(d)) for i, d in enumerate(program["arrays"])]
     results, _ = cuda_runtime.call(module, given, f"program_{index}")
     said = []
     for position in program["outputs"]:
-        said += unequal(position, results[position], arrays[f"{index}_out_{position}"])
+        simulated = arrays[f"{index}_out_{position}"]
+        said += unequal(
+            position, results[position], simulated.view(results[position].dtype), program["cases"]
+        )
     return "; ".join(said)
 
 
-def unequal(position: int, gpu: np.ndarray, simulated: np.ndarray) -> list[str]:
-    """One sentence if two arrays differ in any bit."""
+def _dtype(name: str) -> Any:
+    return ml_dtypes.bfloat16 if name == "bfloat16" else name
+
+
+def unequal(position: int, gpu: np.ndarray, simulated: np.ndarray, cases: int = 1) -> list[str]:
+    """One sentence if two arrays differ in any bit; it names CTAs where the first dimension counts the cases."""
     wrong = np.argwhere(
         gpu.view(np.uint8).reshape(*gpu.shape, -1)
         != simulated.view(np.uint8).reshape(*gpu.shape, -1)
@@ -180,7 +244,8 @@ def unequal(position: int, gpu: np.ndarray, simulated: np.ndarray) -> list[str]:
         return []
     wrong = np.unique(wrong, axis=0)
     first = tuple(wrong[0].tolist())
-    ctas = sorted({int(w[0]) for w in wrong}) if gpu.ndim > 1 else []
+    by_cta = gpu.ndim > 1 and 1 < cases == gpu.shape[0]
+    ctas = sorted({int(w[0]) for w in wrong}) if by_cta else []
     where = f" in CTAs {ctas}" if ctas else ""
     return [
         f"array {position}: {len(wrong)} of {gpu.size} elements differ{where}, the first at {list(first)}:"

@@ -6,6 +6,9 @@ A litmus kernel is a factory `kernel(sync=True, ...)` that returns a PrimFunc; i
 finding is written "race shared raw @load <store": code, memory, kind, the line of the reported access and that of the
 other one, by the comments at the ends of those lines. A leading "?" marks a note, a "~" what is a note in profile
 practice only.
+
+The variants that a test wants to be silent are noted at the factory, so that `python -m phaseflip conformance --programs`
+runs them on a GPU too.
 """
 
 import functools
@@ -15,11 +18,11 @@ import re
 
 import numpy as np
 import pytest
-from tvm.ir import PointerType, PrimType
-from tvm.script import tirx as T
-from tvm.tirx import Var
 
 from phaseflip import lower, simulate
+from phaseflip.conformance.text import in_cta
+
+__all__ = ["SCHEDULES", "check", "found", "gives", "in_cta", "line_of", "requires", "run"]
 
 SEEDS = 20 if os.environ.get("PHASEFLIP_ACCEPTANCE") == "full" else 5
 SCHEDULES = ("in-order", "eager", "lazy", *(f"random:{seed}" for seed in range(SEEDS)))
@@ -32,6 +35,8 @@ def requires(factory, flag, *expected, notes=(), **others):
     `notes` are findings (with "?") that stay when the flag is on; `others` are flags of both variants.
     """
 
+    _correct(factory, others | {flag: True})
+
     @pytest.mark.parametrize("present", [True, False], ids=["present", "missing"])
     def test(present):
         check(factory, notes if present else expected, **others, **{flag: present})
@@ -41,7 +46,17 @@ def requires(factory, flag, *expected, notes=(), **others):
 
 def gives(factory, *expected, **flags):
     """A test: the kernel gives exactly these findings (none: it is silent)."""
+    if not expected:
+        _correct(factory, flags)
     return lambda: check(factory, expected, **flags)
+
+
+def _correct(factory, flags):
+    """Note a variant that is silent."""
+    variants = vars(factory).setdefault("variants", [])
+    changed = dict(_changed(factory, flags))
+    if changed not in variants:
+        variants.append(changed)
 
 
 def check(factory, expected, **flags):
@@ -111,14 +126,3 @@ def _parse(factory, text, profile):
         for g in ("at", "other")
     )
     return _text("note" if note else "error", match["title"], at, other)
-
-
-def in_cta(buffer, rank):
-    """The buffer of CTA `rank` of the cluster that corresponds to one in shared memory (mapa); for use in a kernel."""
-    pointer = PointerType(PrimType(buffer.dtype), "shared")
-    address = Var(f"{buffer.name}_in_cta", pointer)
-    mapped = T.ptx.map_shared_rank(buffer.ptr_to([0] * len(buffer.shape)), rank)
-    T.Bind(T.reinterpret(pointer, mapped), var=address)
-    return T.decl_buffer(
-        buffer.shape, buffer.dtype, data=address, scope="shared", layout=buffer.layout
-    )

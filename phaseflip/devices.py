@@ -56,6 +56,12 @@ def fits(needs: tuple[int, int], capability: tuple[int, int]) -> bool:
     )  # tcgen05 and wgmma are specific to their architecture
 
 
+def fits_here(kernel: Kernel) -> bool:
+    """Whether the first GPU runs the kernel; False where there is none."""
+    gpu = first_gpu()
+    return gpu is not None and fits(kernel.needs, gpu.capability)
+
+
 def default_arch(needs: tuple[int, int]) -> str:
     """The architecture to compile for where no GPU says otherwise. BadInput if none is known for that capability."""
     if needs not in ARCHS:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from phaseflip.devices import DEVICE_CHOICES, Device, choose_device
+from phaseflip.devices import DEVICE_CHOICES, Device, choose_device, fits_here
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
@@ -143,6 +143,11 @@ def _chosen_device(config: pytest.Config) -> Device:
     return config.stash[_device_key]
 
 
+def _on_the_gpu(config: pytest.Config, kernel: Kernel) -> bool:
+    """Whether --device cuda was asked for and the GPU is one for this kernel: then it is tested, quick or not."""
+    return config.getoption("--device") == "cuda" and fits_here(kernel)
+
+
 def _gpu_for(config: pytest.Config, kernel: Kernel) -> Gpu | None:
     """The GPU's worker if the kernel runs there, None if it is simulated; skips the test if --device rules that out."""
     choice = config.getoption("--device")
@@ -205,7 +210,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if _wants(metafunc, "kernel"):
         kernels = _chosen_kernels(metafunc.config)
         if not metafunc.config.getoption("--kernel") and not _deep(metafunc.config):
-            kernels = [k for k in kernels if k.quick]
+            kernels = [k for k in kernels if k.quick or _on_the_gpu(metafunc.config, k)]
         one_worker = pytest.mark.xdist_group
         metafunc.parametrize(
             "kernel",

@@ -9,6 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
+PRETENDED_H200 = """
+    from phaseflip import devices
+
+    devices.first_gpu = lambda: devices.Gpu("NVIDIA H200", (9, 0))
+    """
 
 
 @pytest.fixture
@@ -171,13 +176,7 @@ def test_hypothesis_profiles(
 @pytest.mark.parametrize("choice", ["cuda", "auto", "sim"])
 def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str) -> None:
     """A GPU of capability 9.0 is pretended; nothing is launched on it."""
-    suite.makepyfile(
-        pretended="""
-        from phaseflip import devices
-
-        devices.first_gpu = lambda: devices.Gpu("NVIDIA H200", (9, 0))
-        """
-    )
+    suite.makepyfile(pretended=PRETENDED_H200)
     suite.makepyfile(
         f"""
         from phaseflip.gpu_run import current_gpu
@@ -198,3 +197,12 @@ def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str)
         result.stdout.fnmatch_lines(["SKIPPED*hgemm_v1 needs compute capability 10.0*NVIDIA H200*"])
     else:
         result.assert_outcomes(passed=3)
+
+
+def test_without_a_choice_the_kernels_of_the_gpu_join_the_quick_ones(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makepyfile(pretended=PRETENDED_H200)
+    suite.makepyfile("def test_it(kernel): assert kernel.name == 'hgemm_sm90'")
+    result = run(suite, "-p", "pretended", "--device", "cuda")
+    result.assert_outcomes(passed=1, skipped=len(KERNELS))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import gpu_lock
 from ..cuda_compile import compile_cubin, find_nvcc
 from ..errors import BadInput, SimulatorFault
 from ..isolation import RETURNED, WorkerPool
@@ -136,7 +137,8 @@ def compare(directory: str | Path, arch: str, limit_s: float = CASE_LIMIT_S) -> 
     with WorkerPool("phaseflip.conformance.suite:differences", limit_s=limit_s) as pool:
         for manifest in found:
             for index, program in enumerate(manifest["programs"]):
-                ended = pool.call((str(directory), manifest["family"], index))
+                with gpu_lock.shared():
+                    ended = pool.call((str(directory), manifest["family"], index))
                 text = ended.value if ended.how == RETURNED else f"{ended.how}: {ended.value}"
                 yield Result(manifest["family"], index, program["cases"], program["text"], text)
                 if ended.how != RETURNED:

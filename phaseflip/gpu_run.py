@@ -85,9 +85,8 @@ class Gpu:
     ) -> GpuRun:
         """Launch on copies of the arrays (A, B, D). What stops the launch is a finding; BadInput for anything else."""
         built = self.compiled(kernel, shape)
-        files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
         with gpu_lock.shared():
-            ended = self._pool.call((*files, built.source_sha256, list(arrays)))
+            ended = self._pool.call((*built.code(), list(arrays)))
         counters = {
             f"ptxas_{name}": count
             for used in built.resources.values()

@@ -51,12 +51,12 @@ def prove(directory: str | Path) -> dict[str, Any]:
     """Both experiments, as values for JSON: how often each candidate was flagged, and every ratio."""
     with tempfile.TemporaryDirectory() as copy, gpu_lock.exclusive():
         reference_folder = Path(directory, "reference")
+        reference = launch_of(find_prebuilt(reference_folder, KERNEL, SHAPE))
         shutil.copytree(reference_folder, copy, dirs_exist_ok=True)
         folders: dict[str, str | Path] = {"unchanged": copy}
         for repeats in STRENGTHS:
             name = f"{repeats / CHUNKS:.2%} more chunks"
             folders[name] = mutants_folder(directory, repeats)
-        reference = launch_of(find_prebuilt(reference_folder, KERNEL, SHAPE))
         candidates = {n: launch_of(find_prebuilt(f, KERNEL, SHAPE)) for n, f in folders.items()}
         report: dict[str, Any] = {"before": asdict(benchmark.this_machine())}
         for name, candidate in candidates.items():

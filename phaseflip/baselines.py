@@ -224,9 +224,10 @@ def history(directory: str | Path, gpu: str) -> list[Recorded]:
 
 
 def recorded_gpus(directory: str | Path) -> list[str]:
-    """The GPUs, as names of files, of which anything was recorded."""
-    files = {f.stem for f in Path(directory).glob("[!.]*.json")}
-    return sorted(files | {f.name for f in Path(directory).glob("[!.]*") if f.is_dir()})
+    """The GPUs, as names of files, of which anything was recorded. Other files there are named otherwise."""
+    found = {f.stem for f in Path(directory).glob("*.json")}
+    found |= {f.name for f in Path(directory).glob("*") if f.is_dir()}
+    return sorted(name for name in found if name == slug(name))
 
 
 def _history_files(directory: str | Path, machine: str) -> list[Path]:

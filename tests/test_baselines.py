@@ -248,6 +248,7 @@ def test_of_several_gpus_one_is_chosen(
     from phaseflip.devices import Gpu
 
     filled(tmp_path)
+    (tmp_path / "fault_detection.json").write_text("{}")  # a baseline of something else
     baselines.write(tmp_path, "NVIDIA B200", record(entry(), gpu=GPU | {"name": "NVIDIA B200"}))
     words = ["history", "hgemm_sm90", "--baselines", str(tmp_path), "-o", str(tmp_path / "x.svg")]
     monkeypatch.setattr(cli_benchmark, "first_gpu", lambda: None)

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from phaseflip.devices import gpu_uuid
+
 WARM_UP_ROUNDS = 10
 MOST_WARM_UP_ROUNDS = 200
 DRIFT = 0.02
@@ -70,11 +72,16 @@ class Ratio:
 
 @dataclass
 class Machine:
-    """Where times were taken: they compare only within one machine. `state` is nvidia-smi's before and after."""
+    """Where times were taken: the GPU, its driver, PyTorch and its CUDA (whose cuBLAS is timed).
+
+    `limits` are nvidia-smi's fixed values, `state` those of the moment.
+    """
 
     gpu: str
     driver: str
     cuda: str
+    torch: str = ""
+    limits: dict[str, str] = field(default_factory=dict)
     state: dict[str, str] = field(default_factory=dict)
 
 
@@ -144,27 +151,64 @@ def compare(
 ) -> Ratio:
     """The ratio of two timings whose rounds were interleaved, with a percentile bootstrap over rounds."""
     ratios = np.asarray(candidate, float) / np.asarray(reference, float)
+    drawn = _medians(ratios, samples, np.random.default_rng(seed))
+    return _ratio(float(np.median(ratios)), drawn, confidence)
+
+
+def change(
+    now: tuple[Sequence[float], Sequence[float]],
+    before: tuple[Sequence[float], Sequence[float]],
+    confidence: float = 0.99,
+    samples: int = 4000,
+    seed: int = 0,
+) -> Ratio:
+    """How a candidate's ratio to its reference has changed between two sessions, each (candidate, reference).
+
+    The rounds of the two sessions have nothing in common, so each is drawn by itself; what clocks and temperature do
+    to both kernels of a session alike cancels. What they do to the two differently is in no interval.
+    """
     rng = np.random.default_rng(seed)
-    drawn = np.median(ratios[rng.integers(0, len(ratios), (samples, len(ratios)))], axis=1)
+    ratios = [np.asarray(c, float) / np.asarray(r, float) for c, r in (now, before)]
+    drawn = _medians(ratios[0], samples, rng) / _medians(ratios[1], samples, rng)
+    return _ratio(float(np.median(ratios[0]) / np.median(ratios[1])), drawn, confidence)
+
+
+def _medians(ratios: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
+    """Medians of so many resamples of the rounds."""
+    return np.median(ratios[rng.integers(0, len(ratios), (samples, len(ratios)))], axis=1)
+
+
+def _ratio(ratio: float, drawn: np.ndarray, confidence: float) -> Ratio:
     low, high = np.percentile(drawn, [50 * (1 - confidence), 50 * (1 + confidence)])
-    return Ratio(float(np.median(ratios)), float(low), float(high), confidence)
+    return Ratio(ratio, float(low), float(high), confidence)
 
 
-_QUERY = "clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_event_reasons.active"
+_STATE = "clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_event_reasons.active"
+_LIMITS = "clocks.max.sm,clocks.max.mem,power.limit"
 
 
 def this_machine() -> Machine:
-    """The GPU, its driver, and its clocks and temperature now."""
+    """The first GPU that CUDA sees, its driver, and its clocks and temperature now."""
     import torch
 
-    driver = _nvidia_smi("driver_version")
-    state = dict(zip(_QUERY.split(","), _nvidia_smi(_QUERY).split(", "), strict=False))
-    return Machine(torch.cuda.get_device_name(0), driver, str(torch.version.cuda), state)
+    uuid = gpu_uuid()
+    limits, state = (
+        dict(zip(query.split(","), _nvidia_smi(query, uuid).split(", "), strict=False))
+        for query in (_LIMITS, _STATE)
+    )
+    return Machine(
+        torch.cuda.get_device_name(0),
+        _nvidia_smi("driver_version", uuid),
+        str(torch.version.cuda),
+        str(torch.__version__),
+        limits,
+        state,
+    )
 
 
-def _nvidia_smi(query: str) -> str:
-    """The first GPU's values, or "unknown" where nvidia-smi cannot be asked."""
-    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", "-i", "0"]
+def _nvidia_smi(query: str, uuid: str) -> str:
+    """The GPU's values, or "unknown" where nvidia-smi cannot be asked. Its numbers are not CUDA's, so it gets a UUID."""
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", "-i", uuid]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from phaseflip import __version__
 from phaseflip.cuda_compile import compile_cubin, find_nvcc
@@ -67,8 +68,19 @@ def build(
         | {
             "source_sha256": hashlib.sha256(source.encode()).hexdigest(),
             "versions": {"phaseflip": __version__, "tvm": tvm.__version__, "nvcc": cubin.nvcc},
+            "commit": _commit(),
             "resources": cubin.resources,
         }
     )
     finished.write_manifest()
     return finished
+
+
+def _commit() -> dict[str, Any]:
+    """What is checked out in the current folder, as pytest-benchmark finds it; empty outside of a repository."""
+    from pytest_benchmark.utils import get_commit_info
+
+    found = get_commit_info("phaseflip")
+    if found["time"] is None:
+        return {}
+    return {key: found[key] for key in ("id", "time", "dirty")}

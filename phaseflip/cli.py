@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         dest="command",
         required=True,
-        metavar="{list,run,compare,fault,study,build,conformance,benchmark}",
+        metavar="{list,run,compare,fault,study,build,conformance,benchmark,history}",
     )
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
@@ -129,9 +129,17 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--prebuilt", metavar="DIR", help="run what `build` made there, on a GPU; needs no compiler"
     )
-    from phaseflip import cli_compare, cli_conformance, cli_gpu, cli_silicon, cli_study
+    from phaseflip import (
+        cli_benchmark,
+        cli_compare,
+        cli_conformance,
+        cli_gpu,
+        cli_silicon,
+        cli_study,
+    )
 
-    for module in (cli_compare, cli_study, cli_gpu, cli_conformance, cli_silicon):
+    modules = (cli_compare, cli_study, cli_gpu, cli_conformance, cli_silicon, cli_benchmark)
+    for module in modules:
         module.add_commands(commands, common, _extent)
     return parser
 

@@ -1,7 +1,6 @@
-"""The commands `conformance` and `benchmark`: the simulator against a GPU, and times of kernels on one.
+"""The command `conformance`: the simulator against a GPU.
 
-Exit codes of `conformance`: 0 built, or equal in every bit, 1 something differs, 2 bad input, 3 harness error. Of
-`benchmark`: 0 timed, 1 the kernel is wrong, 2 bad input, 3 harness error.
+Exit codes: 0 built, or equal in every bit, 1 something differs, 2 bad input, 3 harness error.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ from phaseflip.devices import ARCHS, choose_device, first_gpu
 from phaseflip.errors import BadInput
 
 LARGEST_SCALE = 1000
-LARGEST_ROUNDS = 10_000
 
 
 def add_commands(
     commands: Any, common: argparse.ArgumentParser, extent: Callable[[str], int]
 ) -> None:
-    """Declare both commands; `extent` parses a whole number."""
+    """Declare the command; `extent` parses a whole number."""
     conformance = commands.add_parser(
         "conformance",
         parents=[common],
@@ -56,19 +54,6 @@ def add_commands(
         help="(default: that of the GPU here, else sm_90a)",
     )
     conformance.set_defaults(handler=_conformance)
-    timing = commands.add_parser(
-        "benchmark",
-        parents=[common],
-        allow_abbrev=False,
-        help="time a kernel on the GPU, with cuBLAS beside it",
-    )
-    timing.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
-    for name in "MNK":
-        timing.add_argument(name, type=extent, metavar=name)
-    timing.add_argument("--prebuilt", metavar="DIR", help="what `build` made there")
-    timing.add_argument("--rounds", type=extent, default=30, help="of about 10 ms (default: 30)")
-    timing.add_argument("--cold", action="store_true", help="with a cold L2 cache (default: warm)")
-    timing.set_defaults(handler=_benchmark)
 
 
 def _conformance(args: argparse.Namespace) -> Outcome:
@@ -132,55 +117,3 @@ def _judgement(of: dict[str, Any]) -> str:
         return ""
     wrong = len(of["different"])
     return f": {wrong} of them differ" if wrong else ": equal in every bit"
-
-
-def _benchmark(args: argparse.Namespace) -> Outcome:
-    if not 3 <= args.rounds <= LARGEST_ROUNDS:
-        raise BadInput(f"argument --rounds: {args.rounds} is not 3 to {LARGEST_ROUNDS}")
-    from phaseflip import benchmark, cuda_runtime
-    from phaseflip.cli_gpu import chosen
-    from phaseflip.finding import errors, render
-    from phaseflip.inputs import make_inputs
-    from phaseflip.verify import verify
-
-    shape = (args.M, args.N, args.K)
-    kernel, device, gpu = chosen(args.kernel, shape, "cuda", args.prebuilt)
-    assert gpu is not None
-    with gpu:
-        verdict = verify(kernel, *shape, gpu=gpu)
-        if not verdict.passed:
-            said = [line for f in errors(verdict.findings) for line in render(f).splitlines()]
-            rows = [("verdict   ", "FAILED, so it is not timed"), *[("", line) for line in said]]
-            return Outcome(FAILED, verdict.to_json(), rows)
-        built = gpu.compiled(kernel, shape)
-        files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
-        launch = cuda_runtime.load(*files, built.source_sha256)["main"]
-    A, B = (cuda_runtime.to_gpu(x) for x in make_inputs("normal", *shape, 0, built.dtype))
-    D, R = A.new_empty(shape[:2]), A.new_empty(shape[:2])
-    import torch
-
-    before = benchmark.this_machine()
-    candidates = {
-        kernel.name: lambda: launch(A, B, D),
-        "cuBLAS": lambda: torch.matmul(A, B.T, out=R),
-    }
-    flops = 2.0 * shape[0] * shape[1] * shape[2]
-    timed = benchmark.measure(candidates, args.rounds, flops, args.cold)
-    ours, theirs = timed[kernel.name], timed["cuBLAS"]
-    ratio = benchmark.compare(ours.rounds_us, theirs.rounds_us)
-    after = benchmark.this_machine()
-    cache = "cold" if args.cold else "warm"
-    report = {
-        "kernel": kernel.name, "shape": list(shape), "l2": cache, "device": device.note,
-        "driver": before.driver, "cuda": before.cuda, "before": before.state, "after": after.state,
-        "timings": [t.to_json() for t in timed.values()],
-        "ratio_to_cublas": [ratio.ratio, ratio.low, ratio.high],
-    }  # fmt: skip
-    rows = [("device    ", device.note), ("L2        ", cache)]
-    for t in (ours, theirs):
-        text = f"median {t.median_us:.1f} us, spread {t.spread:.1%}, {t.tflops:.0f} TFLOPS"
-        rows.append(
-            (f"{t.name:<14}", f"{text} ({len(t.rounds_us)} rounds of {t.launches_per_round})")
-        )
-    text = f"{ratio.ratio:.3f} of cuBLAS's time, {ratio.low:.3f} to {ratio.high:.3f} with {ratio.confidence:.0%} confidence"
-    return Outcome(CLEAN, report, [*rows, ("ratio     ", text)])

@@ -49,6 +49,18 @@ def first_gpu() -> Gpu | None:
     return Gpu(str(torch.cuda.get_device_name(0)), (int(major), int(minor)))
 
 
+def gpu_uuid() -> str:
+    """UUID of the first GPU that CUDA sees, as nvidia-smi takes it ("GPU-..."); "" without one.
+
+    The driver says which that is: CUDA_VISIBLE_DEVICES holds numbers whose order is not nvidia-smi's, or UUIDs.
+    """
+    if first_gpu() is None:
+        return ""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+
+
 def fits(needs: tuple[int, int], capability: tuple[int, int]) -> bool:
     """Whether a GPU of this capability runs kernels that need that one: the same major number, no smaller minor one."""
     return (

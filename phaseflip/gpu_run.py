@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from phaseflip import gpu_lock
 from phaseflip.errors import BadInput
 from phaseflip.finding import Finding, Place
 from phaseflip.isolation import RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
@@ -85,8 +86,8 @@ class Gpu:
     ) -> GpuRun:
         """Launch on copies of the arrays (A, B, D). What stops the launch is a finding; BadInput for anything else."""
         built = self.compiled(kernel, shape)
-        files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
-        ended = self._pool.call((*files, built.source_sha256, list(arrays)))
+        with gpu_lock.shared():
+            ended = self._pool.call((*built.code(), list(arrays)))
         counters = {
             f"ptxas_{name}": count
             for used in built.resources.values()

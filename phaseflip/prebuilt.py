@@ -28,6 +28,7 @@ class Prebuilt:
     """One kernel of a folder; `shape` is (M, N, K), `source_sha256` that of the CUDA text in the library.
 
     Its waits for an mbarrier trap after `poll_limit_ms`, unless that is 0.
+    `commit` is what was checked out where it was built: `id`, `time`, `dirty`, or empty.
     """
 
     kernel: str
@@ -41,6 +42,7 @@ class Prebuilt:
     source_sha256: str
     poll_limit_ms: int = 0
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    commit: Mapping[str, Any] = field(default_factory=dict, hash=False)
     resources: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     directory: Path = Path()
 
@@ -59,6 +61,10 @@ class Prebuilt:
         found = {k: v for k, v in asdict(self).items() if k != "directory"}
         text = json.dumps({"format": FORMAT} | found, indent=1)
         self.file(".json").write_text(text + "\n")
+
+    def code(self) -> tuple[str, str, str]:
+        """What `cuda_runtime.load` takes: library, machine code, digest of the source."""
+        return str(self.file(".so")), str(self.file(".cubin")), self.source_sha256
 
     def as_kernel(self) -> Kernel:
         """A kernel that can be run on a GPU but not built; its reference is the plain product."""

@@ -5,7 +5,8 @@ repeated). A test with an argument ``kernel`` runs once per kernel (a ``phasefli
 with ``schedule`` once per schedule name; the fixture ``device`` is "sim" or "cuda". Tests of one
 kernel carry the mark ``xdist_group``, so with ``--dist loadgroup`` they share a worker. Hypothesis
 profiles: dev (default), ci (default where the environment variable CI is set; the same examples
-every time) and deep, which alone looks for the smallest failing example.
+every time) and deep, which alone looks for the smallest failing example. Times on a GPU and their
+baselines are in `pytest_baselines`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from phaseflip.kernel import Kernel
 
 DEFAULT_SCHEDULES = ("in-order",)
+pytest_plugins = ["phaseflip.pytest_baselines"]
 _NO_SHRINKING = ("explicit", "reuse", "generate")
 _ALL_PHASES = (*_NO_SHRINKING, "target", "shrink")
 PROFILES: dict[str, dict[str, Any]] = {

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .devices import gpu_uuid
 from .errors import BadInput
 from .isolation import RAISED, RETURNED, WorkerPool
 from .silicon_launch import TOOLS, sanitize
@@ -137,7 +138,7 @@ def launch_all(
     """Launch every mutant that has not been launched so often, and write the counts of each as they are known."""
     folder = Path(directory)
     done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["launches"] == launches}
-    about = {key: manifest[key] for key in ("shape", "arch", "seed")}
+    about = _about(manifest)
     calls = [
         about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches}
         for m in built(manifest)
@@ -151,6 +152,11 @@ def launch_all(
             append_line(folder / LAUNCHES, {"stem": call["stem"]} | ended.value)
             if progress is not None:
                 progress("launched", number, len(calls))
+
+
+def _about(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What every launch is told: the GPU too, for a process that asked CUDA for it could not fork."""
+    return {key: manifest[key] for key in ("shape", "arch", "seed")} | {"gpu": gpu_uuid()}
 
 
 def sanitize_all(
@@ -167,7 +173,7 @@ def sanitize_all(
         raise BadInput("there is no compute-sanitizer on PATH; it comes with the CUDA toolkit")
     folder = Path(directory)
     done = {(said["stem"], said["tool"]) for said in read_lines(folder / SANITIZER)}
-    about = {key: manifest[key] for key in ("shape", "arch", "seed")}
+    about = _about(manifest)
     calls = [
         about | {"stem": m["stem"], "tool": tool, "folder": str(folder / "sanitized"), "limit_s": SANITIZER_LIMIT_S}
         for m in built(manifest, ("control", "catalogue"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from . import oracle
+from . import gpu_lock, oracle
 from .inputs import make_inputs, numpy_dtype
 from .poll_limit import TRAPPED
 from .prebuilt import Prebuilt, find_prebuilt
@@ -50,8 +50,10 @@ def launch_many(call: dict[str, Any]) -> Counts:
     errors: Counter[str] = Counter()
     killed, left = 0, call["launches"]
     while left:
-        for kind, value in _child(built, operands, left):
-            left -= 1
+        with gpu_lock.shared(call["gpu"]):
+            results = list(_child(built, operands, left))
+        left -= len(results)
+        for kind, value in results:
             if kind == "output":
                 digest, array = value
                 outputs[digest] += 1
@@ -128,8 +130,7 @@ def _launch(
     from . import cuda_runtime
 
     try:
-        files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
-        launch = cuda_runtime.load(*files, built.source_sha256)["main"]
+        launch = cuda_runtime.load(*built.code())["main"]
         unwritten = np.empty((built.shape[0], built.shape[1]), numpy_dtype(built.dtype))
         oracle.fill_poison(unwritten)
         A, B = map(cuda_runtime.to_gpu, operands)
@@ -154,7 +155,8 @@ def sanitize(call: dict[str, Any]) -> dict[str, Any]:
     words += [sys.executable, "-m", "phaseflip.silicon_launch"]
     words += [call["folder"], call["stem"], *map(str, built.shape), call["arch"], str(call["seed"])]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=call["limit_s"])
+        with gpu_lock.shared(call["gpu"]):
+            done = subprocess.run(words, capture_output=True, text=True, timeout=call["limit_s"])
     except subprocess.TimeoutExpired:
         return {"tool": call["tool"], "errors": HUNG, "first": ""}
     return {"tool": call["tool"]} | read_report(done.stdout + done.stderr)
@@ -183,8 +185,7 @@ def main(folder: str, stem: str, M: str, N: str, K: str, arch: str, seed: str) -
     built = find_prebuilt(folder, stem, shape, arch)
     A, B = make_inputs(INPUTS, *shape, int(seed), built.dtype)
     D = np.zeros(shape[:2], numpy_dtype(built.dtype))
-    files = [str(built.file(suffix)) for suffix in (".so", ".cubin")]
-    cuda_runtime.call(cuda_runtime.load(*files, built.source_sha256), [A, B, D])
+    cuda_runtime.call(cuda_runtime.load(*built.code()), [A, B, D])
 
 
 if __name__ == "__main__":

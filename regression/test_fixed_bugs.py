@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 
-from phaseflip import lower, lowering, simulate
+from phaseflip import benchmark, lower, lowering, simulate
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
@@ -341,3 +341,16 @@ def test_a_conformance_family_of_one_program_had_no_function_of_its_name(tmp_pat
     file = tmp_path / "one.so"
     lowering.export_library({"program_0": shared.store_load()}, "sm_90a", file, lambda text: b"")
     assert b"__tvm_ffi_program_0" in file.read_bytes()
+
+
+def test_clocks_were_those_of_another_gpu_than_the_one_timed(monkeypatch, tmp_path):
+    """nvidia-smi was asked for number 0, which CUDA_VISIBLE_DEVICES need not have chosen."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\necho "$@"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(benchmark, "gpu_uuid", lambda: "GPU-second")
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda i: "NVIDIA H200")
+    machine = benchmark.this_machine()
+    assert machine.driver.endswith("-i GPU-second") and "driver_version" in machine.driver
+    assert "GPU-second" in str(machine.state) and "GPU-second" in str(machine.limits)

@@ -1,8 +1,8 @@
 """How long kernels take to simulate, warm; measured, not asserted.
 
 `make benchmark` runs these (`pytest -n 0 --benchmark-only`, for pytest-benchmark takes any --dist
-for parallel runs); `make test` skips them. To keep a baseline and compare with it, add
-`--benchmark-storage=regression/baselines --benchmark-save=NAME`, later `--benchmark-compare`.
+for parallel runs); `make test` skips them. To compare with an earlier run, add `--benchmark-save=NAME`,
+later `--benchmark-compare`. Times on a GPU are in test_gpu_performance.py.
 Extra info: `peak_memory_mb`, the MiB of a process that does nothing but this run.
 """
 

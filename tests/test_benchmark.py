@@ -85,4 +85,4 @@ def test_a_ratio_needs_more_than_its_median_to_be_slower() -> None:
 
 def test_without_nvidia_smi_the_state_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert benchmark._nvidia_smi("driver_version") == "unknown"
+    assert benchmark._nvidia_smi("driver_version", "GPU-1") == "unknown"

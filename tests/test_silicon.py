@@ -18,7 +18,7 @@ from phaseflip.prebuilt import find_prebuilt
 from tests.test_build import made, needs_nvcc
 
 SHAPE = (128, 256, 64)
-CALL = {"stem": "mine.py:f", "shape": list(SHAPE), "arch": "sm_90a", "seed": 0, "launches": 10}
+CALL = {"stem": "mine.py:f", "shape": list(SHAPE), "arch": "sm_90a", "seed": 0, "gpu": ""}
 
 
 def told(orders: str) -> Any:

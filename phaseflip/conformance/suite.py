@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from .. import gpu_lock
 from ..cuda_compile import Cubin, compile_cubin, find_nvcc
 from ..errors import BadInput, SimulatorFault
 from ..isolation import RAISED, RETURNED, WorkerPool
@@ -182,11 +183,12 @@ def compare(
             ready = False
             for index, program in enumerate(manifest["programs"]):
                 call = (str(directory), manifest["family"])
-                ended = None if ready else pool.call((*call, None), START_LIMIT_S)
-                if ended is not None and ended.how == RAISED and ended.value[0] == "BadInput":
-                    raise BadInput(ended.value[1])
-                if ended is None or ended.how == RETURNED:
-                    ended = pool.call((*call, index))
+                with gpu_lock.shared():
+                    ended = None if ready else pool.call((*call, None), START_LIMIT_S)
+                    if ended is not None and ended.how == RAISED and ended.value[0] == "BadInput":
+                        raise BadInput(ended.value[1])
+                    if ended is None or ended.how == RETURNED:
+                        ended = pool.call((*call, index))
                 ready = ended.how == RETURNED
                 text = ended.value if ready else f"{ended.how}: {ended.value}"
                 yield Result(manifest["family"], index, program["cases"], program["text"], text)

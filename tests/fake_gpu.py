@@ -33,9 +33,11 @@ def kernel(directory: Path, us: float, name: str = "mine", **others: Any) -> Pre
 
 
 def install(patch: Any) -> None:
-    """Put it in place; `patch` is pytest's MonkeyPatch."""
+    """Put it in place, each time with the same times; `patch` is pytest's MonkeyPatch."""
     import torch
 
+    global _rng, _rounds
+    _rng, _rounds = np.random.default_rng(0), 0
     patch.setattr(devices, "first_gpu", lambda: Gpu("NVIDIA H200", (9, 0)))
     for module in (gpu_lock, benchmark):
         patch.setattr(module, "gpu_uuid", lambda: "GPU-fake")

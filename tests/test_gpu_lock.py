@@ -222,7 +222,7 @@ class Watched:
     def close(self) -> None:
         pass
 
-    def call(self, call: Any) -> Any:
+    def call(self, call: Any, limit_s: float = 0.0) -> Any:
         self.shared.append(free("shared") and not free("exclusive"))
         return SimpleNamespace(how="returned", value=([], 0.0) if len(call) == 4 else "")
 
@@ -239,5 +239,5 @@ def test_launches_and_conformance_share_the_gpu(
     assert Watched.shared == [True] and free("exclusive")
     manifest = {"family": "f", "programs": [{"cases": 1, "text": ""}] * 2}
     monkeypatch.setattr(suite, "manifests", lambda *_: [manifest])
-    assert len(list(suite.compare(tmp_path, "sm_90a"))) == 2
-    assert Watched.shared == [True, True] and free("exclusive")
+    assert len(list(suite.compare(tmp_path, "sm_90a", ["f"]))) == 2
+    assert Watched.shared == [True] * 3 and free("exclusive")  # one to start, one for each program

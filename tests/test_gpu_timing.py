@@ -28,6 +28,9 @@ WORDS = ["benchmark", "mine", *map(str, SHAPE)]
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv(
+        "PYTEST_XDIST_WORKER", raising=False
+    )  # pytest-benchmark times no worker's tests
     fake_gpu.install(monkeypatch)
 
 
@@ -283,8 +286,11 @@ def test_without_a_kernel_that_fits_nothing_is_timed(suite: pytest.Pytester) -> 
     result.stdout.fnmatch_lines(["SKIPPED*no kernel in empty fits NVIDIA H200*"])
 
 
-def test_the_plugin_brings_the_options_and_without_a_gpu_all_is_skipped() -> None:
+def test_the_plugin_brings_the_options_and_without_a_gpu_all_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As a user calls it, in a process of its own."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     words = ["-n", "0", "-p", "no:cacheprovider", "--benchmark-only", "--update-baselines"]
     file = "regression/test_gpu_performance.py"
     done = subprocess.run(

@@ -53,6 +53,7 @@ RULES = {
     "uninitialised-read": Rule("memory", "error", "error", "ld; tcgen05.wait::ld"),
     "out-of-bounds": Rule("memory", "error", "error", "ld, st, tcgen05.mma"),
     "misaligned-access": Rule("memory", "error", "error", "ld, st; 6.4.1"),
+    "peer-not-launched": Rule("lifecycle", "error", "note", "tcgen05.alloc .cta_group::2; 9.7.16.7.1"),
     "peer-exited": Rule("lifecycle", "error", "error", "mapa, barrier.cluster"),
     "duplicate-issue": Rule("protocol", "error", "error", "tcgen05.mma is issued by one thread; 9.7.16.10"),
     "unwritten-output": Rule("memory", "error", "error", "every element of the output is written"),

@@ -1,7 +1,8 @@
 """Accesses to the shared memory, barriers and TMEM of a CTA that may have left by the time they happen.
 
 A CTA's memory lasts until its last thread exits. An access is safe if some thread of the CTA exits after it, that is, if
-it lies in the past of the exits of the CTA's threads, taken together.
+it lies in the past of the exits of the CTA's threads, taken together. That a CTA has been launched is known to whoever has
+anything that one of its threads did in its own past.
 
 Source: PTX ISA 9.1, "Cluster of Cooperative Thread Arrays"; CUDA C++ Programming Guide 13.0, "Distributed Shared Memory".
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .finding import Finding
-from .vector_clock import PAST, Clock, join
+from .vector_clock import PAST, Clock, Knowledge, join
 
 
 @dataclass
@@ -68,6 +69,11 @@ class PeerAccesses:
             if late:
                 found.append(_peer_exited(site, str(late[0]), names[rank]))
         return found
+
+
+def is_launched(knowledge: Knowledge, threads: slice) -> bool:
+    """Whether one of several threads knows that a CTA, whose `threads` (components) are given, has been launched."""
+    return any(part.clock.rows[PAST, threads].any() for part in knowledge)
 
 
 def _peer_exited(site: _Site, who: str, cta: str) -> Finding:

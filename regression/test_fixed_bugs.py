@@ -1,6 +1,7 @@
 """Bugs that were fixed, named by what was seen. Most are one variant of a litmus kernel, which says what is right."""
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -305,6 +306,29 @@ test_tmem_was_freed_while_the_peer_still_read_its_own = gives(
 test_a_dealloc_of_the_pair_that_may_hang_was_silent = gives(
     cluster_tcgen05.allocates, "deadlock @early", apart=True
 )
+test_a_pair_allocated_before_the_other_cta_need_have_been_launched = gives(
+    cluster_tcgen05.allocates,
+    "~peer-not-launched tmem @alloc",
+    "~peer-not-launched tmem @peer",
+    launched="",
+)
+
+
+@pytest.mark.parametrize("name", ["hgemm_v8", "hgemm_v9"])
+def test_a_gemm_of_cta_pairs_without_its_first_cluster_barrier_was_silent(name):
+    kernel = find_kernel(name)
+    shape = (kernel.shape_rule.m_multiple, kernel.shape_rule.n_multiple, 64)
+    function = kernel.build(*shape)
+    for _ in ("arrive", "wait"):  # the first of what is left, each time
+        code = Code(function)
+        first = next(s for s in code.statements if s.name.startswith("ptx.barrier_cluster"))
+        function = code.rewritten(code.remove(first))
+    found = verify(replace(kernel, factory=lambda M, N, K: function), *shape).findings
+    assert [(f.title, f.place.mnemonic, f.count) for f in found] == [
+        ("peer-not-launched tmem", "tcgen05.alloc", 2)
+    ]
+
+
 test_the_place_of_two_unequal_allocs_was_that_of_whoever_came_last = gives(
     cluster_tcgen05.allocates, "tmem-bad-allocation tmem @peer <alloc", columns=32
 )

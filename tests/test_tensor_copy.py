@@ -64,6 +64,7 @@ def copier(shape, multicast, kind, copies=1, group=1):
         s = pool.alloc((rows, columns), WORD, layout=source)
         pool.commit()
         reg = T.alloc_local((columns,), WORD)
+        T.cuda.cluster_sync()
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)

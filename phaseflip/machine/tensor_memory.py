@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import KernelFault
 from ..finding import Finding
 from ..instructions import instruction
+from ..peer_access import is_launched
 from ..race_detector import TMEM_BANDS
 from .memory import store
 from .tensor_memory_layout import COLUMNS
@@ -189,8 +190,8 @@ def tcgen05_alloc(
     """tcgen05.alloc.cta_group.sync.aligned.shared::cta.b32 [dst], nCols: blocks until nCols TMEM columns are free.
 
     nCols is a power of two from 32 to 512, not more than the CTA's allocation before; executed by one whole warp, with
-    cta_group::2 by one of each CTA of the pair. The address is written to shared memory at `dst`. After an illegal request
-    the simulator goes on with a legal one.
+    cta_group::2 by one of each CTA of the pair, which must make sure that the other CTA has been launched. The address is
+    written to shared memory at `dst`. After an illegal request the simulator goes on with a legal one.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
     tmem = g.cta.tmem
@@ -230,6 +231,7 @@ def tcgen05_alloc(
 def _join_pair(g: Group, place: Place, columns: int) -> PairAllocation:
     """The allocation of the CTA pair: opened by the first of its two CTAs, completed by the second."""
     ctas = g.cta.cluster.pair(g.cta)
+    _peer_is_launched(g, place)
     waiting = g.cta.cluster.pair_allocations
     pair = waiting.pop(ctas[0].rank, None)
     if pair is None:
@@ -250,6 +252,29 @@ def _join_pair(g: Group, place: Place, columns: int) -> PairAllocation:
         )
     pair.complete = True
     return pair
+
+
+def _peer_is_launched(g: Group, place: Place) -> None:
+    """Report a warp that does not know whether the other CTA of the pair has been launched."""
+    peer = _peer(g.cta)
+    threads = slice(peer.first_component, peer.first_component + peer.threads)
+    if g.cta.detector is not None and not is_launched(g.knowledge, threads):
+        g.cta.report(
+            Finding(
+                "peer-not-launched",
+                f"with cta_group::2 the warp must make sure that {peer} has been launched, and nothing tells it so",
+                place=place,
+                memory="tmem",
+                what=f"{place.mnemonic} by {g}",
+                fix="let both CTAs pass a cluster barrier before it (barrier.cluster.arrive, barrier.cluster.wait)",
+            )
+        )
+
+
+def _peer(cta: CTA) -> CTA:
+    """The other CTA of the pair."""
+    (peer,) = (other for other in cta.cluster.pair(cta) if other is not cta)
+    return peer
 
 
 def one_warp(g: Group, place: Place) -> None:
@@ -295,9 +320,8 @@ def _of_the_pair(g: Group, place: Place, cta_group: int) -> PairWait | None:
     """The wait for the other CTA in a collective of the pair."""
     if cta_group == 1:
         return None
-    (peer,) = (cta for cta in g.cta.cluster.pair(g.cta) if cta is not g.cta)
     g.cta.tmem.executed.setdefault(place.mnemonic, []).extend([place] * g.warps)
-    wait = PairWait(place, g.cta, peer)
+    wait = PairWait(place, g.cta, _peer(g.cta))
     return None if wait.ready() else wait
 
 
@@ -335,9 +359,7 @@ def tcgen05_dealloc(
             columns = slice(column, column + held[0])
             g.cta.detector.tmem_free(g, place, tmem, columns)
             if cta_group == 2:
-                for cta in g.cta.cluster.pair(g.cta):
-                    if cta is not g.cta:
-                        g.cta.detector.tmem_free_in_peer(g, place, cta.tmem, columns)
+                g.cta.detector.tmem_free_in_peer(g, place, _peer(g.cta).tmem, columns)
         del tmem.allocations[column]
     return _of_the_pair(g, place, cta_group)
 

@@ -36,6 +36,7 @@ def pair_product(
         pool.move_base_to(1024)
         s = pool.alloc((M, K), "float16", layout=LAYOUT)
         pool.commit()
+        T.cuda.cluster_sync()
         if warp == 0:
             if lane == 0:
                 T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
@@ -183,8 +184,13 @@ test_mma_of_what_the_peer_stored_requires_cluster_barrier = requires(
 
 
 # -- allocation -----------------------------------------------------------------------------------------------------------
-def allocates(both=True, columns=64, free_both=True, group=2, apart=False, permits=0):
-    """The pair allocates and frees; the flags let CTA 1 do otherwise."""
+def allocates(
+    launched="release", both=True, columns=64, free_both=True, group=2, apart=False, permits=0
+):
+    """The pair allocates and frees; the flags let CTA 1 do otherwise.
+
+    `launched`: how each CTA tells the other that it has been launched: by a "release" or "relaxed" arrival, or not at all ("").
+    """
 
     @T.prim_func
     def kernel(D: T.Buffer((64,), "int32")):
@@ -196,6 +202,9 @@ def allocates(both=True, columns=64, free_both=True, group=2, apart=False, permi
         pool = T.SMEMPool()
         address = pool.alloc((1,), "uint32")
         pool.commit()
+        if launched != "":
+            T.ptx.barrier.cluster.arrive(sem=launched)
+            T.ptx.barrier.cluster.wait(acquire=True)
         if rank == 0:
             T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=2)  # alloc
         else:
@@ -217,6 +226,13 @@ def allocates(both=True, columns=64, free_both=True, group=2, apart=False, permi
     return kernel
 
 
+test_alloc_of_the_pair_requires_that_the_peer_has_been_launched = gives(
+    allocates,
+    "~peer-not-launched tmem @alloc",
+    "~peer-not-launched tmem @peer",
+    launched="",
+)
+test_a_relaxed_arrival_tells_that_a_cta_has_been_launched = gives(allocates, launched="relaxed")
 test_alloc_of_the_pair_requires_both_ctas = requires(allocates, "both", "deadlock @alloc")
 test_alloc_of_the_pair_requires_one_number_of_columns = gives(
     allocates, "tmem-bad-allocation tmem @peer <alloc", columns=32

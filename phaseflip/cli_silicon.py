@@ -45,6 +45,13 @@ def add_commands(
     silicon.add_argument(
         "--launches", type=extent, default=100, metavar="N", help="of each mutant (default: 100)"
     )
+    silicon.add_argument(
+        "--hangs",
+        type=extent,
+        default=10,
+        metavar="N",
+        help="launch a mutant no further after so many hangs in a row (default: 10)",
+    )
     silicon.add_argument("--seed", type=extent, default=0, help="of the inputs (default: 0)")
     silicon.add_argument("--jobs", type=extent, default=0, help="processes (default: one per core)")
     silicon.add_argument(
@@ -56,8 +63,8 @@ def add_commands(
 
 
 def _silicon(args: argparse.Namespace) -> Outcome:
-    if args.seed < 0 or not 1 <= args.launches <= MOST_LAUNCHES:
-        raise BadInput(f"--seed is 0 or more, and --launches 1 to {MOST_LAUNCHES}")
+    if args.seed < 0 or not all(1 <= n <= MOST_LAUNCHES for n in (args.launches, args.hangs)):
+        raise BadInput(f"--seed is 0 or more, --launches and --hangs 1 to {MOST_LAUNCHES}")
     manifest = _prepared(args)
     mutants = manifest["mutants"]
     refused = sum(bool(m["refused"]) for m in mutants)
@@ -111,7 +118,7 @@ def _launched(
     from phaseflip import silicon, silicon_report
 
     folder = Path(args.output)
-    silicon.launch_all(folder, manifest, args.launches, args.jobs, _progress())
+    silicon.launch_all(folder, manifest, args.launches, args.hangs, args.jobs, _progress())
     if args.sanitizer:
         silicon.sanitize_all(folder, manifest, args.jobs, _progress())
     runs = silicon.read_lines(folder / silicon.LAUNCHES)

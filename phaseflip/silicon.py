@@ -132,18 +132,22 @@ def launch_all(
     directory: str | Path,
     manifest: dict[str, Any],
     launches: int,
+    hangs: int,
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> None:
-    """Launch every mutant that has not been launched so often, and write the counts of each as they are known."""
+    """Launch every mutant for which so many launches have not been asked yet, and write its counts when they are known.
+
+    One that hangs `hangs` times in a row is launched no further. Those that the simulator says hang come last.
+    """
     folder = Path(directory)
-    done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["launches"] == launches}
+    done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["asked"] == launches}
     about = _about(manifest)
     calls = [
-        about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches}
-        for m in built(manifest)
+        about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches, "hangs": hangs}
+        for m in sorted(built(manifest), key=lambda m: "deadlock" in m["codes"])
         if m["stem"] not in done
-    ]
+    ]  # fmt: skip
     jobs = jobs or os.cpu_count() or 1
     with WorkerPool(LAUNCHER, jobs=jobs, limit_s=LAUNCHER_LIMIT_S) as pool:
         for number, (call, ended) in enumerate(pool.run([[call] for call in calls]), 1):

@@ -23,8 +23,8 @@ from .poll_limit import TRAPPED
 from .prebuilt import Prebuilt, find_prebuilt
 
 Counts = dict[str, Any]
-START_LIMIT_S, LAUNCH_LIMIT_S = 60.0, 10.0
-"""Time that a child has for its first launch, CUDA's start included, and for each that follows."""
+START_LIMIT_S, LAUNCH_LIMIT_S = 60.0, 5.0
+"""Time that a child has until CUDA has started, and for each launch."""
 
 INPUTS = "normal"
 TOOLS = ("racecheck", "synccheck", "memcheck", "initcheck")
@@ -36,10 +36,11 @@ _SUMMARIES = (
 
 
 def launch_many(call: dict[str, Any]) -> Counts:
-    """In a worker: launch a mutant `launches` times.
+    """In a worker: launch a mutant `launches` times, or until `hangs` launches in a row have hung.
 
-    Returns {"launches", "hangs" (a poll limit or the time limit ended it), "killed" (of these, by the time limit), "errors"
-    (CUDA's words -> times), "outputs" (for each D that came out: its digest, how often, and what the oracles say)}.
+    Returns {"asked", "launches" (how many there were), "hangs" (a poll limit or the time limit ended it), "killed" (of these,
+    by the time limit), "errors" (CUDA's words -> times), "outputs" (for each D that came out: its digest, how often, and
+    what the oracles say)}.
     """
     import torch  # noqa: F401 - before the fork, so that no child has to
 
@@ -48,12 +49,14 @@ def launch_many(call: dict[str, Any]) -> Counts:
     outputs: Counter[str] = Counter()
     arrays: dict[str, np.ndarray] = {}
     errors: Counter[str] = Counter()
-    killed, left = 0, call["launches"]
-    while left:
+    killed, in_a_row, left = 0, 0, call["launches"]
+    while left and in_a_row < call["hangs"]:
         with gpu_lock.shared(call["gpu"]):
             results = list(_child(built, operands, left))
         left -= len(results)
         for kind, value in results:
+            hung = kind == "killed" or (kind == "error" and TRAPPED in value)
+            in_a_row = in_a_row + 1 if hung else 0
             if kind == "output":
                 digest, array = value
                 outputs[digest] += 1
@@ -65,7 +68,8 @@ def launch_many(call: dict[str, Any]) -> Counts:
                 errors[value] += 1
     trapped = sum(times for words, times in errors.items() if TRAPPED in words)
     return {
-        "launches": call["launches"],
+        "asked": call["launches"],
+        "launches": call["launches"] - left,
         "hangs": killed + trapped,
         "killed": killed,
         "errors": {words: times for words, times in errors.items() if TRAPPED not in words},
@@ -99,26 +103,33 @@ def _child(built: Prebuilt, operands: tuple[np.ndarray, np.ndarray], launches: i
     process = context.Process(target=_launch, args=(theirs, built, operands, launches))
     process.start()
     theirs.close()
-    limit = START_LIMIT_S
     try:
+        if not ours.poll(START_LIMIT_S):
+            yield "error", f"CUDA did not start within {START_LIMIT_S:g} s"
+            return
         for _ in range(launches):
-            if not ours.poll(limit):
-                yield "killed", None
-                return
-            try:
-                kind, value = ours.recv()
-            except EOFError:
-                process.join()
-                yield "error", f"its process died ({process.exitcode})"
-                return
+            kind, value = _heard(ours, process)
+            if kind == "ready":
+                kind, value = _heard(ours, process)
             yield kind, value
             if kind != "output":
                 return
-            limit = LAUNCH_LIMIT_S
     finally:
         process.kill()
         process.join()
         ours.close()
+
+
+def _heard(connection: Connection, process: Any) -> tuple[str, Any]:
+    """What the child says next, within the time of a launch."""
+    if not connection.poll(LAUNCH_LIMIT_S):
+        return "killed", None
+    try:
+        said: tuple[str, Any] = connection.recv()
+    except EOFError:
+        process.join()
+        return "error", f"its process died ({process.exitcode})"
+    return said
 
 
 def _launch(
@@ -135,6 +146,8 @@ def _launch(
         oracle.fill_poison(unwritten)
         A, B = map(cuda_runtime.to_gpu, operands)
         poison, D = cuda_runtime.to_gpu(unwritten), cuda_runtime.to_gpu(unwritten)
+        torch.cuda.synchronize()
+        out.send(("ready", None))
         sent = set()
         for _ in range(launches):
             D.copy_(poison)

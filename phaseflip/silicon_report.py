@@ -42,7 +42,7 @@ def merged(
             found.append(
                 mutant
                 | {
-                    "launches": run["launches"], "passes": passes, "wrong": outputs - passes, "hangs": run["hangs"],
+                    "asked": run["asked"], "launches": run["launches"], "passes": passes, "wrong": outputs - passes, "hangs": run["hangs"],
                     "failed": sum(run["errors"].values()), "errors": run["errors"],
                     "other_bits": sum(o["times"] for o in passing if o["digest"] not in usual),
                     "tools": tools.get(mutant["stem"], {}),
@@ -82,7 +82,8 @@ def catalogue_table(rows: Iterable[dict[str, Any]]) -> str:
         if r["kind"] != "mutation":
             tools = [_tool(r["tools"].get(tool)) for tool in TOOLS]
             said = _says(r)
-            counts = [r[key] or "" for key in ("passes", "wrong", "hangs", "failed")]
+            hangs = f"{r['hangs']} of {r['launches']}" if r["launches"] < r["asked"] else r["hangs"]
+            counts = [r["passes"] or "", r["wrong"] or "", hangs or "", r["failed"] or ""]
             lines.append([r["fault"], r["site"].rpartition(":")[2], said, *counts, *tools])
     return markdown(CATALOGUE_HEAD, lines)
 

@@ -18,7 +18,14 @@ from phaseflip.prebuilt import find_prebuilt
 from tests.test_build import made, needs_nvcc
 
 SHAPE = (128, 256, 64)
-CALL = {"stem": "mine.py:f", "shape": list(SHAPE), "arch": "sm_90a", "seed": 0, "gpu": ""}
+CALL = {
+    "stem": "mine.py:f",
+    "shape": list(SHAPE),
+    "arch": "sm_90a",
+    "seed": 0,
+    "gpu": "",
+    "hangs": 3,
+}
 
 
 def told(orders: str) -> Any:
@@ -27,6 +34,7 @@ def told(orders: str) -> Any:
     def launch(out: Connection, built: Any, operands: Any, launches: int) -> None:
         file = Path(built.directory, "done")
         D = reference(*operands)
+        out.send(("ready", None))
         for _ in range(launches):
             number = len(file.read_text()) if file.exists() else 0
             order = orders[number]
@@ -63,7 +71,8 @@ def test_launches_are_counted_by_what_became_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = launched(tmp_path, monkeypatch, "rrwteurhdbr")
-    assert counts["launches"] == 11 and counts["hangs"] == 2 and counts["killed"] == 1
+    assert counts["launches"] == counts["asked"] == 11
+    assert counts["hangs"] == 2 and counts["killed"] == 1
     assert counts["errors"] == {
         "CUDA error: an illegal memory access": 1,
         "its process died (3)": 1,
@@ -76,6 +85,13 @@ def test_launches_are_counted_by_what_became_of_them(
     assert verdicts["r"] == (True, True, True) and verdicts["b"] == (True, False, True)
     assert verdicts["w"][0] is False and verdicts["u"][2] is False
     assert (Path(tmp_path) / "done").read_text() == "x" * 11
+
+
+def test_what_hangs_again_and_again_is_launched_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = launched(tmp_path, monkeypatch, "trtetttrr")
+    assert (counts["asked"], counts["launches"], counts["hangs"]) == (9, 7, 5)
 
 
 MUTANTS = [
@@ -102,6 +118,7 @@ def run(stem: str, good: int = 0, bad: int = 0, hangs: int = 0, digest: str = "s
     outputs += [{"digest": "bad", "times": bad} | passing | {"bound": False}] if bad else []
     return {
         "stem": stem,
+        "asked": 10,
         "launches": good + bad + hangs,
         "hangs": hangs,
         "errors": {},
@@ -111,7 +128,7 @@ def run(stem: str, good: int = 0, bad: int = 0, hangs: int = 0, digest: str = "s
 
 RUNS = [
     run("k no-op 0", good=10),
-    run("k missing-release 0", hangs=10),
+    run("k missing-release 0", hangs=3),
     run("k missing-wgmma-fence 0", good=10, digest="other"),
     run("k drop-guard 0", good=9, bad=1),
     run("k move-later 0", good=4, bad=6),
@@ -126,14 +143,14 @@ def test_the_tables_and_the_summary() -> None:
     rows = silicon_report.merged(MANIFEST, RUNS, tools)
     assert [(r["passes"], r["wrong"], r["hangs"], r["other_bits"]) for r in rows] == [
         (10, 0, 0, 0),
-        (0, 0, 10, 0),
+        (0, 0, 3, 0),
         (10, 0, 0, 10),
         (9, 1, 0, 0),
         (4, 6, 0, 0),
     ]
     assert silicon_report.summary(rows) == {
         "mutants": 4,
-        "launches": 40,
+        "launches": 33,
         "reported": 3,
         "reported_and_always_pass": ["k missing-wgmma-fence 0"],
         "reported_and_sometimes_pass": ["k move-later 0"],
@@ -142,7 +159,7 @@ def test_the_tables_and_the_summary() -> None:
     }
     lines = silicon_report.catalogue_table(rows).splitlines()
     assert lines[2] == "| no-op | 40 | nothing | 10 |  |  |  |  |  |  |  |"
-    assert lines[3] == "| missing-release | 41 | `deadlock` |  |  | 10 |  | hangs |  |  |  |"
+    assert lines[3] == "| missing-release | 41 | `deadlock` |  |  | 3 of 3 |  | hangs |  |  |  |"
     assert lines[4].endswith("| `missing-wgmma-fence register` | 10 |  |  |  |  |  | - |  |")
     assert silicon_report.operator_table(rows).splitlines()[2:] == [
         "| drop-guard | 1 | 0 | 0 | 1 | 0 | 0 |",
@@ -222,5 +239,5 @@ def test_a_folder_is_prepared_once_and_for_one_study(
 def test_refused_before_anything_is_built(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["silicon", "hgemm_sm90", "128", "128", "64", "-o", "nowhere"]
     assert cli.main([*words, "--launches", "0"]) == cli.BAD_INPUT
-    assert "--launches 1 to" in capsys.readouterr().err
+    assert "--launches and --hangs 1 to" in capsys.readouterr().err
     assert not Path("nowhere").exists()

@@ -28,7 +28,7 @@ class Rule:
 RULES = {
     "race": Rule("races", "error", "error", "8.9 causality order; rules of each instruction"),
     "race:read-only": Rule("races", "error", "error", "ld.global.nc; 9.7.9.9"),
-    "race:restrict": Rule("races", "error", "note", "nvcc, __restrict__"),
+    "race:restrict": Rule("races", "error", "note", "CUDA C++, __restrict__"),
     "missing-proxy-fence": Rule("races", "error", "error", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:read": Rule("races", "error", "note", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:late": Rule("races", "note", "note", "fence.proxy.async after the rendezvous; 9.7.16.6.5"),

@@ -181,6 +181,36 @@ test_pointer_given_to_an_instruction_in_the_other_branch_does_not_replace_ld = g
 )
 
 
+def rounds(by_ld=True):
+    """In each round one thread stores an element, and the others load it before they give the pointer to an instruction."""
+
+    @T.prim_func
+    def kernel(C: T.Buffer((N,), "int32"), D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        tid = T.thread_id([N])
+        D[tid] = C[5]
+        for i in T.serial(3):
+            T.cuda.cta_sync()
+            if tid == 0:
+                C[5] = i  # store
+            T.cuda.cta_sync()
+            if by_ld:
+                D[tid] = D[tid] + T.ptx.ld(C.ptr_to([5]), "int32", "s32")
+            else:
+                D[tid] = D[tid] + C[5]  # load
+            D[tid] = D[tid] + T.ptx.ld(C.ptr_to([0]), "int32", "s32")
+
+    return kernel
+
+
+test_load_in_the_first_round_requires_ld = (
+    requires(  # the rounds unrolled; in the first no load | ld
+        rounds, "by_ld", RESTRICT
+    )
+)
+
+
 def overwritten(by_ld=True, others=True):
     """Each thread stores an element, some are overwritten by other threads, and each loads its own again."""
 
@@ -232,6 +262,8 @@ test_a_thread_loads_what_it_stored_itself = gives(  # bar bar, no load: the 7 th
         (handed_over, {"by_ld": False}, "ld bar"),
         (handed_over, {}, "bar ld"),
         (handed_over, {"by_ld": False, "given": "before"}, "ld bar ld"),
+        (rounds, {"by_ld": False}, "ld bar bar ld" + 2 * " bar bar ld ld"),
+        (rounds, {}, "ld" + 3 * " bar bar ld ld"),
         (overwritten, {"by_ld": False}, "bar bar"),
         (overwritten, {}, "bar bar ld"),
     ],

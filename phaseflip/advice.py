@@ -149,6 +149,32 @@ def race_report(
     )
 
 
+def private_load_report(old: Event, load: Event, where: tuple[Any, int, int]) -> Finding:
+    """The finding for a plain load after another agent's write to memory that nvcc takes for the thread's own.
+
+    where: memory, first and last byte.
+    """
+    memory, low, high = where
+    region, line = memory.describe(low, high), load.place.line
+    name = memory.name_at(low)
+    if load.place.private == "read-only":
+        why = f"the kernel never stores through the pointer {name}, so nvcc loads through the read-only path (ld.global.nc)"
+        why += ", which PTX allows only for data that nothing writes while the kernel runs"
+    else:
+        why = f"TVM declares the pointer {name} __restrict__, so nvcc assumes that only the thread's own stores through it "
+        why += f"change the data: it may load before the barrier, or give at line {line} what the thread loaded or stored last"
+    return Finding(
+        "race",
+        why,
+        place=load.place,
+        other=old.place,
+        memory=memory.kind,
+        kind="raw",
+        what=f"{_act(load)} of {load.who} reads {region} that {_act(old)} of {old.who} writes",
+        fix=f"load it with T.ptx.ld({name}.ptr_to(...), ...), an ld.global that stays where it is, or in another kernel",
+    )
+
+
 def _act(e: Event) -> str:
     return _VERBS.get(e.place.mnemonic, e.place.mnemonic)
 

@@ -42,7 +42,7 @@ class Emitter(Protocol):
     def use(self, slot: int) -> str: ...
     def define(self, slot: int, text: str) -> str: ...
     def constant(self, value: Any) -> str: ...
-    def counted(self, mnemonic: str, site: ir.Site) -> str: ...
+    def counted(self, mnemonic: str, site: ir.Site, times: int = 1, private: str = "") -> str: ...
     def place(self, mnemonic: str, site: ir.Site) -> str: ...
     def shared_base(self) -> str: ...
     def branch_value(self, select: ir.Select) -> str: ...
@@ -50,10 +50,13 @@ class Emitter(Protocol):
 
 
 class ExpressionWriter:
-    """Turns expressions into source text; `site` is the line of the statement that they belong to."""
+    """Turns expressions into source text; `site` is the line of the statement that they belong to.
 
-    def __init__(self, emitter: Emitter) -> None:
-        self.out = emitter
+    private: what nvcc takes for granted under plain loads (`ir_queries.private_loads`).
+    """
+
+    def __init__(self, emitter: Emitter, private: dict[ir.Load, str]) -> None:
+        self.out, self.private = emitter, private
         self.site = ir.Site()
 
     def text(self, e: Any) -> str:
@@ -170,7 +173,8 @@ class ExpressionWriter:
                 f"{self.local_index(e.buffer, e.index)})",
             )
         where = self.address(e.buffer, e.index)
-        place = self.out.counted(f"ld.{_space(root)}", self.site)
+        private = self.private.get(e, "")
+        place = self.out.counted(f"ld.{_space(root)}", self.site, private=private)
         return self.out.define(slot, f"load(g, {place}, {where}, {dtype})")
 
     def store(self, s: ir.Store) -> None:

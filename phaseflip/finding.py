@@ -27,6 +27,8 @@ class Rule:
 
 RULES = {
     "race": Rule("races", "error", "error", "8.9 causality order; rules of each instruction"),
+    "race:read-only": Rule("races", "error", "error", "ld.global.nc; 9.7.9.9"),
+    "race:restrict": Rule("races", "error", "note", "CUDA C++, __restrict__"),
     "missing-proxy-fence": Rule("races", "error", "error", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:read": Rule("races", "error", "note", "fence.proxy.async; 8.6, 9.7.16.6.5"),
     "missing-proxy-fence:late": Rule("races", "note", "note", "fence.proxy.async after the rendezvous; 9.7.16.6.5"),
@@ -71,6 +73,10 @@ class Place:
 
     `order` counts instructions in program order, `loops` are the register slots that hold the iteration numbers of the
     enclosing loops, outermost first. Two instructions of one mnemonic on one line are the same place to a reader.
+
+    private: what nvcc takes for granted of the global memory under a plain load. "read-only": nothing changes it while the
+    kernel runs, so the load is ld.global.nc. "restrict": only the thread's own plain stores do, so the value of an earlier
+    load or store may serve, and the load may move across barriers. "": nothing, or it is no plain load.
     """
 
     mnemonic: str = ""
@@ -78,6 +84,7 @@ class Place:
     line: int = 0
     order: int = field(default=0, compare=False)
     loops: tuple[int, ...] = field(default=(), compare=False)
+    private: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -112,6 +112,59 @@ def shared_uses(e: Any) -> list[tuple[ir.Buffer, int]]:
     return found
 
 
+def private_loads(function: ir.Function) -> dict[ir.Load, str]:
+    """Plain loads under which nvcc takes global memory for private to the thread, and as what: see `Place.private`.
+
+    TVM's CUDA code declares every pointer parameter `__restrict__`. nvcc believes that up to the first instruction, in the
+    order of the program, that is given the pointer: TVM writes instructions as inline assembly, which may do anything.
+    """
+    parameters = set(function.params)
+    stored: set[Any] = set()
+    given_anywhere: set[Any] = set()
+    for s in walk(function.body):
+        for e in roots(s):
+            _collect_given(e, given_anywhere)
+        if isinstance(s, ir.Store):
+            stored.add(s.buffer.root.parameter)
+    loads: dict[ir.Load, str] = {}
+
+    def visit(body: list[ir.Stmt], given: set[Any]) -> None:
+        for s in body:
+            for e in roots(s):
+                for load in _loads(e):
+                    pointer = load.buffer.root.parameter
+                    if pointer in parameters and pointer not in given:
+                        changed = pointer in stored or pointer in given_anywhere
+                        loads[load] = "restrict" if changed else "read-only"
+                _collect_given(e, given)
+            if isinstance(s, ir.If):
+                taken = set(given)
+                visit(s.then, taken)
+                visit(s.orelse, given)
+                given |= taken
+            elif isinstance(s, (ir.For, ir.While)):
+                visit(s.body, given)
+
+    visit(function.body, set())
+    return loads
+
+
+def _loads(e: Any) -> list[ir.Load]:
+    """All plain loads in an expression."""
+    found = [load for child in children(e) for load in _loads(child)]
+    return [*found, e] if isinstance(e, ir.Load) else found
+
+
+def _collect_given(e: Any, given: set[Any]) -> None:
+    """Add the pointers whose value an expression takes: into an instruction, or where this does not follow them."""
+    if isinstance(e, ir.Var):
+        given.add(e)
+    elif isinstance(e, ir.Address) and e.buffer.root.parameter is not None:
+        given.add(e.buffer.root.parameter)
+    for child in children(e):
+        _collect_given(child, given)
+
+
 def collect_indexed(e: Any, found: set[ir.Buffer]) -> None:
     """Add each buffer that is indexed by a variable, viewed as another type, or has its address taken."""
     if isinstance(e, ir.Address):

@@ -10,15 +10,17 @@ of the enclosing loops and then by position, counts as first.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from .advice import private_load_report
 from .judge import Launch
 from .ordering import Actor, Ticket
 from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
 from .tensor_memory_races import TMEM_BANDS, TensorMemoryJudge
-from .vector_clock import among
+from .vector_clock import Clock, among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
 
@@ -28,6 +30,10 @@ Commit = tuple[np.ndarray, np.ndarray, Event, Region]
 
 class RaceDetector(TensorMemoryJudge):
     """Keeps the shadows of the memories of one cluster, and puts every access before the judge."""
+
+    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
+        super().__init__(launch, threads, cta_threads)
+        self.nothing_known = Clock.zero(threads)
 
     # -- accesses ---------------------------------------------------------------------------------------------------
     def thread_access(
@@ -175,6 +181,8 @@ class RaceDetector(TensorMemoryJudge):
         if not event.writes and not shadow.initialised and not before.all():
             self._uninitialised(event, where, before)
         self._judge(before, event, actor, where)
+        if event.place.private:
+            self._judge_private(before, event, actor, where)
         event.clean = self.silent
         if event.writes:
             self._judge(reads[indices], event, actor, where)
@@ -211,6 +219,26 @@ class RaceDetector(TensorMemoryJudge):
             if not bad.any():
                 return
         self._report(event, event, where.at(bad))
+
+    def _judge_private(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
+        """A plain load through a pointer under which nvcc takes memory for unchanged but by the thread itself.
+
+        Whoever else has written collides with it, ordered or not; where not, that is a race already.
+        """
+        for number in numbers(before):
+            old, mask = self.launch.events[number], before == number
+            if old is None:
+                continue
+            others = self._unordered(
+                old, mask, event, replace(actor, clock=self.nothing_known), where
+            )
+            if others is not None and not self._ordered(old, actor):
+                raced = self._unordered(old, mask, event, actor, where)
+                others = others if raced is None else others & ~raced
+            if others is not None and others.any():
+                self.silent = False
+                report = private_load_report(old, event, where.at(others))
+                self.launch.findings.add(report, event.place.private)
 
     def _replace_unwritten(self, before: np.ndarray, event: Event) -> None:
         """A read of what nothing has written takes the place of earlier ones: what is said of it goes for them."""

@@ -42,7 +42,8 @@ def merged(
             found.append(
                 mutant
                 | {
-                    "asked": run["asked"], "launches": run["launches"], "passes": passes, "wrong": outputs - passes, "hangs": run["hangs"],
+                    "asked": run["asked"], "launches": run["launches"],
+                    "passes": passes, "wrong": outputs - passes, "hangs": run["hangs"],
                     "failed": sum(run["errors"].values()), "errors": run["errors"],
                     "other_bits": sum(o["times"] for o in passing if o["digest"] not in usual),
                     "tools": tools.get(mutant["stem"], {}),

@@ -17,6 +17,7 @@ from .ir_queries import (
     constant_range,
     ends_block,
     plain,
+    private_loads,
     shared_uses,
 )
 from .program import Program
@@ -42,7 +43,7 @@ class _Translator:
     def __init__(self, function: ir.Function, vectorise: bool) -> None:
         self.function, self.vectorise = function, vectorise
         self.layout = Layout()
-        self.writer = ExpressionWriter(self)
+        self.writer = ExpressionWriter(self, private_loads(function))
         self.blocks: list[Block] = []
         self.block = self.new_block()
         self.indent = 1
@@ -162,19 +163,19 @@ class _Translator:
             self.goto(after)
         return result
 
-    def counted(self, mnemonic: str, site: ir.Site, times: int = 1) -> str:
+    def counted(self, mnemonic: str, site: ir.Site, times: int = 1, private: str = "") -> str:
         """As `place`; a run counts the executions, by warp, at the position in the program's list."""
-        name = self.place(mnemonic, site)
+        name = self.place(mnemonic, site, private)
         repeat = f" * {times}" if times > 1 else ""
         self.line(f"g.cta.counts[{len(self.instructions) - 1}] += g.warps{repeat}")
         return name
 
-    def place(self, mnemonic: str, site: ir.Site) -> str:
+    def place(self, mnemonic: str, site: ir.Site, private: str = "") -> str:
         """A new instruction or memory access of the program; name of the constant that holds its Place."""
         for slot in self.iterations:
             self.use(slot)  # keeps the iteration numbers in the group's registers
         place = Place(
-            mnemonic, site.file, site.line, len(self.instructions), tuple(self.iterations)
+            mnemonic, site.file, site.line, len(self.instructions), tuple(self.iterations), private
         )
         self.instructions.append(place)
         return self.constant(("place", place, place.order))

@@ -31,6 +31,7 @@ from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_named_barriers as named
 from tests.litmus import test_proxy_spaces as proxy_spaces
 from tests.litmus import test_registers as registers
+from tests.litmus import test_restrict as restrict
 from tests.litmus import test_shared_memory as shared
 from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
@@ -331,6 +332,14 @@ def test_a_gemm_of_cta_pairs_without_its_first_cluster_barrier_was_silent(name):
 
 test_the_place_of_two_unequal_allocs_was_that_of_whoever_came_last = gives(
     cluster_tcgen05.allocates, "tmem-bad-allocation tmem @peer <alloc", columns=32
+)
+
+
+test_a_read_only_load_gave_what_a_bulk_store_had_written_and_an_h200_the_old_value = gives(
+    tma.reads_back, "race global raw @plain <store", by_ld=False
+)
+test_a_plain_load_that_nvcc_moves_before_its_barrier_was_silent = gives(
+    restrict.handed_over, "~race global raw @load <store", by_ld=False
 )
 
 

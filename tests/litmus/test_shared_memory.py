@@ -399,7 +399,7 @@ def through_global(sync=True):
         D[tid] = tid  # store
         if sync:
             T.cuda.cta_sync()
-        E[tid] = D[N - 1 - tid]  # load
+        E[tid] = T.ptx.ld(D.ptr_to([N - 1 - tid]), "int32", "s32")  # load
 
     return kernel
 

@@ -352,8 +352,8 @@ test_wait_group_without_read_serves_the_reuse_as_well = gives(stores, reads_only
 test_wait_group_leaves_the_newest_groups_alone = gives(stores, REUSE, newest=1)
 
 
-def reads_back(reads_only=False):
-    """What a store wrote, its thread reads by a load of the generic proxy."""
+def reads_back(reads_only=False, by_ld=True):
+    """What a store wrote, its thread reads by a load of the generic proxy (`test_restrict.py` says why by T.ptx.ld)."""
 
     @T.prim_func
     def kernel(C: T.Buffer((ROWS, COLUMNS), "float16"), D: T.Buffer((1,), "float16")):
@@ -365,6 +365,7 @@ def reads_back(reads_only=False):
         pool.move_base_to(1024)
         s = pool.alloc((ROWS, COLUMNS), "float16", layout=PLAIN)
         pool.commit()
+        found = T.alloc_local((1,), "float16")
         for c in T.serial(COLUMNS):
             s[lane, c] = T.float16(1)
         T.ptx.fence.proxy_async("shared::cta")
@@ -376,7 +377,11 @@ def reads_back(reads_only=False):
                 T.ptx.cp_async.bulk.wait_group(0, True)
             else:
                 T.ptx.cp_async.bulk.wait_group(0, False)
-            D[0] = C[0, 0]  # load
+            if by_ld:
+                T.ptx.ld(C.ptr_to([0, 0]), "uint16", "b16", dst=found.ptr_to([0]))  # load
+                D[0] = found[0]
+            else:
+                D[0] = C[0, 0]  # plain
 
     return kernel
 
@@ -385,6 +390,9 @@ test_reading_what_was_stored_requires_wait_group_without_read = gives(
     reads_back, "race global raw @load <store", reads_only=True
 )
 test_wait_group_without_read_completes_the_writes = gives(reads_back)
+test_reading_what_was_stored_requires_a_load_that_is_not_read_only = requires(
+    reads_back, "by_ld", "race global raw @plain <store"
+)
 
 
 # -- with the tensor core -----------------------------------------------------------------------------------------------------

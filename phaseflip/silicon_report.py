@@ -29,7 +29,7 @@ def merged(
     counted = {run["stem"]: run for run in launches}
     tools: dict[str, dict[str, Any]] = {}
     for said in sanitizer:
-        tools.setdefault(said["stem"], {})[said["tool"]] = said["errors"]
+        tools.setdefault(said["stem"], {})[said["tool"]] = said
     control = next((m["stem"] for m in manifest["mutants"] if m["fault"] == CONTROL), "")
     usual = {o["digest"] for o in counted.get(control, {}).get("outputs", [])}
     found = []
@@ -96,8 +96,13 @@ def _says(row: dict[str, Any]) -> str:
     return "nothing" if row["fate"] == EQUIVALENT else str(row["fate"])
 
 
-def _tool(said: Any) -> str:
-    return {None: "", 0: "-", HUNG: "hangs"}.get(said, str(said))
+def _tool(said: dict[str, Any] | None) -> str:
+    """How many errors a tool reports, "-" for none; where the launch hung, whether it reported one before."""
+    if said is None:
+        return ""
+    if said["errors"] == HUNG:
+        return "an error, hangs" if said["first"] else "hangs"
+    return str(said["errors"] or "-")
 
 
 def operator_table(rows: Iterable[dict[str, Any]]) -> str:

@@ -137,8 +137,10 @@ RUNS = [
 
 def test_the_tables_and_the_summary() -> None:
     tools = [
-        {"stem": "k missing-release 0", "tool": "racecheck", "errors": "hung"},
-        {"stem": "k missing-wgmma-fence 0", "tool": "memcheck", "errors": 0},
+        {"stem": "k missing-release 0", "tool": "racecheck", "errors": "hung", "first": ""},
+        {"stem": "k missing-release 0", "tool": "synccheck", "errors": "hung", "first": "Missing"},
+        {"stem": "k missing-wgmma-fence 0", "tool": "memcheck", "errors": 0, "first": ""},
+        {"stem": "k no-op 0", "tool": "initcheck", "errors": 2, "first": "Uninitialized"},
     ]
     rows = silicon_report.merged(MANIFEST, RUNS, tools)
     assert [(r["passes"], r["wrong"], r["hangs"], r["other_bits"]) for r in rows] == [
@@ -158,8 +160,11 @@ def test_the_tables_and_the_summary() -> None:
         "control": [[10, 10]],
     }
     lines = silicon_report.catalogue_table(rows).splitlines()
-    assert lines[2] == "| no-op | 40 | nothing | 10 |  |  |  |  |  |  |  |"
-    assert lines[3] == "| missing-release | 41 | `deadlock` |  |  | 3 of 3 |  | hangs |  |  |  |"
+    assert lines[2] == "| no-op | 40 | nothing | 10 |  |  |  |  |  |  | 2 |"
+    assert (
+        lines[3]
+        == "| missing-release | 41 | `deadlock` |  |  | 3 of 3 |  | hangs | an error, hangs |  |  |"
+    )
     assert lines[4].endswith("| `missing-wgmma-fence register` | 10 |  |  |  |  |  | - |  |")
     assert silicon_report.operator_table(rows).splitlines()[2:] == [
         "| drop-guard | 1 | 0 | 0 | 1 | 0 | 0 |",

@@ -81,6 +81,7 @@ def _times(axis: Any, found: Sequence[Step]) -> None:
     ):
         low, middle, high = np.array([np.percentile(r, [25, 50, 75]) for r in rounds]).T
         _points(axis, low, middle, high, colour, label)
+    axis.margins(y=0.1)  # room for the bars
     axis.set_ylim(bottom=0)
     _grid(axis)
 

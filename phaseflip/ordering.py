@@ -142,30 +142,27 @@ class Ordering:
             return near
         return join([self.fences["cluster"].clock(own, self.size), near.out_of_scope()])
 
-    def initialises(self, g: Any, lane: int) -> tuple[int, int]:
-        """A thread initialises an mbarrier: the event's component and number.
+    def initialises(self, g: Any, lanes: list[int]) -> dict[int, tuple[int, int]]:
+        """Threads initialise an mbarrier, each: lane -> the event's component and number.
 
         It counts apart from what else the thread does, since fence.mbarrier_init releases nothing else.
         """
-        component = self._component(("init", g.cta.rank, lane))
-        number = self.issued[component] = self.issued.get(component, 0) + 1
-        self._learn(g, lane, component, number)
-        return component, number
+        events = {lane: self._next(("init", g.cta.rank, lane)) for lane in lanes}
+        self._learn(g, events)
+        return events
 
     def fence_inits(self, g: Any) -> dict[int, int]:
         """fence.mbarrier_init.release.cluster: as a fence, but of the inits that its thread has executed alone.
 
         It counts as an event beside them: component -> its number there.
         """
-        events = {}
-        for lane in g.lanes.tolist():
-            if ("init", g.cta.rank, lane) in self.queues:
-                component, number = self.initialises(g, lane)
-                clock = self.zero.with_entries(self.size, (SEEN, component, number))
-                for released in self.fences.values():
-                    released.add(lane + g.cta.first_component, clock)
-                events[component] = number
-        return events
+        have = [lane for lane in g.lanes.tolist() if ("init", g.cta.rank, lane) in self.queues]
+        events = self.initialises(g, have)
+        for lane, event in events.items():
+            clock = self.zero.with_entries(self.size, (SEEN, *event))
+            for released in self.fences.values():
+                released.add(lane + g.cta.first_component, clock)
+        return dict(events.values())
 
     def _with_own(self, clock: Clock, own: Any) -> Clock:
         """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
@@ -300,8 +297,7 @@ class Ordering:
 
         `pipelined`: ordered after the queue's earlier operations; `pipeline`: accumulator, shape and kind of an MMA.
         """
-        component = self._component(queue)
-        number = self.issued[component] = self.issued.get(component, 0) + 1
+        component, number = self._next(queue)
         part = self.weakest(g, lane >> 5) if collective else self.part_of(g, lane)
         me = lane + g.cta.first_component
         clock = self._with_own(part.clock, me)
@@ -322,12 +318,14 @@ class Ordering:
             g.position(place),
         )
 
-    def _component(self, queue: Any) -> int:
+    def _next(self, queue: Any) -> tuple[int, int]:
+        """Component of a queue, and the number of its next event there."""
         component = self.queues.get(queue)
         if component is None:
             component = self.queues[queue] = self.threads + len(self.queues)
             self.size = max(self.size, component + 1)
-        return component
+        number = self.issued[component] = self.issued.get(component, 0) + 1
+        return component, number
 
     def commit(self, tickets: list[Ticket]) -> None:
         """A tcgen05.commit tracks these MMAs, and those before them in their queues."""
@@ -335,19 +333,23 @@ class Ordering:
 
     def learn(self, g: Any, lane: int, ticket: Ticket) -> None:
         """One thread learns that an operation is done."""
-        self._learn(g, lane, ticket.component, ticket.number)
+        self._learn(g, {lane: (ticket.component, ticket.number)})
 
-    def _learn(self, g: Any, lane: int, component: int, number: int) -> None:
+    def _learn(self, g: Any, events: dict[int, tuple[int, int]]) -> None:
+        """Each of these threads learns of an event of its own (lane -> component, number)."""
         parts = []
         for part in g.knowledge:
-            mine = part.lanes == lane
-            if mine.any():
-                clock = part.clock.with_entries(self.size, (SEEN, component, number))
-                parts.append(Part(part.lanes[mine], clock, part.proxy_fence, part.after_fence))
-            if not mine.all():
-                parts.append(
-                    Part(part.lanes[~mine], part.clock, part.proxy_fence, part.after_fence)
-                )
+            others = []
+            for lane in part.lanes.tolist():
+                if lane in events:
+                    clock = part.clock.with_entries(self.size, (SEEN, *events[lane]))
+                    own = np.array([lane])
+                    parts.append(Part(own, clock, part.proxy_fence, part.after_fence))
+                else:
+                    others.append(lane)
+            if others:
+                rest = np.array(others)
+                parts.append(Part(rest, part.clock, part.proxy_fence, part.after_fence))
         g.knowledge = parts
 
     def operations_done(self, g: Any, tickets: list[Ticket]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from .advice import private_load_report
 from .judge import Launch
 from .ordering import Actor, Ticket
-from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers, rescaled
+from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers
 from .tensor_memory_races import TMEM_BANDS, TensorMemoryJudge
 from .vector_clock import Clock, among
 
@@ -345,8 +345,7 @@ class RaceDetector(TensorMemoryJudge):
                 continue
             if where.covers(hidden):
                 continue
-            there = rescaled(hidden.indices, hidden.unit_bytes, where.unit_bytes)
-            rest = np.setdiff1d(there, where.indices)
+            rest = where.left_of(hidden)
             if len(rest):
                 kept.append(HiddenRead(hidden.event, rest, where.unit_bytes))
         shadow.hidden_reads = kept

@@ -151,12 +151,13 @@ def numbers(found: np.ndarray) -> list[int]:
 class Region:
     """The units of an access: for messages and for precise comparison."""
 
-    __slots__ = ("memory", "indices", "unit_bytes", "agents", "_extent")
+    __slots__ = ("memory", "indices", "unit_bytes", "agents", "_extent", "_touched")
 
     def __init__(self, memory: Any, indices: np.ndarray, unit_bytes: int, agents: Any) -> None:
         self.memory, self.indices, self.unit_bytes = memory, indices, unit_bytes
         self.agents = agents
         self._extent: tuple[int, int] | None = None
+        self._touched: np.ndarray | None = None
 
     def extent(self) -> tuple[int, int]:
         """First and last byte."""
@@ -187,6 +188,20 @@ class Region:
             return True
         there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
         return bool(np.isin(there, self.indices).all())
+
+    def left_of(self, hidden: HiddenRead) -> np.ndarray:
+        """The units of a hidden read that this access does not touch, ascending."""
+        first = self.extent()[0] // self.unit_bytes
+        if (
+            self._touched is None
+        ):  # one bit for each unit of the extent: many reads may be asked about
+            self._touched = np.zeros(int(self.indices.max()) - first + 1, bool)
+            self._touched[self.indices - first] = True
+        there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
+        touched = (there >= first) & (there < first + len(self._touched))
+        touched[touched] = self._touched[there[touched] - first]
+        rest = there[~touched]
+        return rest if (rest[1:] > rest[:-1]).all() else np.unique(rest)
 
     def at(self, mask: Any) -> tuple[Any, int, int]:
         """(memory, first byte or column, last) of the masked units."""

@@ -56,9 +56,8 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
             one = g.view(np.arange(g.n) == 0)
             one.r = g.r
             detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
-        for lane in g.lanes.tolist():
+        for lane, event in detector.initialises(g, g.lanes.tolist()).items():
             thread = lane + g.cta.first_component
-            event = detector.initialises(g, lane)
             barrier.inits.append(Init(place, thread, int(detector.epochs[thread]), *event))
         detector.tick(g)
     if first:

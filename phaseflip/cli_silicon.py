@@ -125,9 +125,12 @@ def _launched(
     table = silicon_report.merged(manifest, runs, silicon.read_lines(folder / silicon.SANITIZER))
     report = silicon_report.summary(table)
     page = folder / "report.md"
-    page.write_text(
-        silicon_report.catalogue_table(table) + "\n" + silicon_report.operator_table(table)
+    tables = (
+        silicon_report.catalogue_table(table),
+        silicon_report.operator_table(table),
+        silicon_report.missed_table(table),
     )
+    page.write_text("\n".join(tables))
     passed, launches = report["control"][0]
     always = report["reported_and_always_pass"]
     wrong = report["equivalent_and_not_always_pass"]

@@ -125,6 +125,18 @@ def operator_table(rows: Iterable[dict[str, Any]]) -> str:
     return markdown(OPERATOR_HEAD, [*lines, ["all", *total]] if lines else [])
 
 
+def missed_table(rows: Iterable[dict[str, Any]]) -> str:
+    """The mutants of the operators that the simulator reports and that pass in every launch, by operator."""
+    by_operator: dict[str, list[str]] = {}
+    for r in rows:
+        if r["kind"] == "mutation" and r["fate"] in KILLED and r["passes"] == r["launches"]:
+            line = r["site"].rpartition(":")[2]
+            text = f"{r['site_index']}: {line} {_says(r)}"
+            by_operator.setdefault(r["fault"], []).append(text)
+    lines = [[operator, ", ".join(texts)] for operator, texts in by_operator.items()]
+    return markdown(("operator", "site: line, what the simulator reports"), lines)
+
+
 def markdown(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     """A table."""
     rows = [head, ["---"] * len(head), *lines]

@@ -15,7 +15,7 @@ from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
 from phaseflip.machine.tensor_map import TensorMap
-from phaseflip.mutant import make_mutant
+from phaseflip.mutant import make_mutant, run_item
 from phaseflip.tir_edit import Code
 from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
@@ -350,6 +350,13 @@ test_products_behind_one_wgmma_fence_were_taken_for_writes_of_the_thread = gives
 test_wgmma_of_another_shape_on_the_same_registers_was_silent = gives(
     wgmma.chain, "missing-wgmma-fence register @wide", wide=True, wide_fence=False
 )
+
+
+def test_one_wgmma_fence_more_was_other_work():
+    item = {"kernel": "hgemm_sm90", "fault": "move-into-next", "site": 1, "shape": [128, 128, 64]}
+    outcome = run_item(item | {"schedule": "in-order", "seed": 0})
+    assert outcome["counter_changes"] == {"wgmma.fence": [8, 32]}
+    assert outcome["fate"] == "equivalent" and not outcome["reason"]
 
 
 def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():

@@ -15,7 +15,7 @@ from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
 from phaseflip.machine.tensor_map import TensorMap
-from phaseflip.mutant import make_mutant
+from phaseflip.mutant import make_mutant, run_item
 from phaseflip.tir_edit import Code
 from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
@@ -37,6 +37,7 @@ from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
+from tests.litmus import test_wgmma as wgmma
 from tests.litmus.harness import SCHEDULES, gives, run
 from tests.test_deadlock import released_behind_a_join
 
@@ -341,6 +342,21 @@ test_a_read_only_load_gave_what_a_bulk_store_had_written_and_an_h200_the_old_val
 test_a_plain_load_that_nvcc_moves_before_its_barrier_was_silent = gives(
     restrict.handed_over, "~race global raw @load <store", by_ld=False
 )
+
+
+test_products_behind_one_wgmma_fence_were_taken_for_writes_of_the_thread = gives(
+    wgmma.chain, newest=1
+)
+test_wgmma_of_another_shape_on_the_same_registers_was_silent = gives(
+    wgmma.chain, "missing-wgmma-fence register @wide", wide=True, wide_fence=False
+)
+
+
+def test_one_wgmma_fence_more_was_other_work():
+    item = {"kernel": "hgemm_sm90", "fault": "move-into-next", "site": 1, "shape": [128, 128, 64]}
+    outcome = run_item(item | {"schedule": "in-order", "seed": 0})
+    assert outcome["counter_changes"] == {"wgmma.fence": [8, 32]}
+    assert outcome["fate"] == "equivalent" and not outcome["reason"]
 
 
 def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():

@@ -54,6 +54,7 @@ ROWS = [
     ("no-cluster-sync-after-init", "v8-v9"), ("cta-scope-on-cluster", "v8-v9"), ("exit-before-peer", "v8-v9"),
     ("local-instead-of-remote", "v8-v9"), ("bytes-not-times-two", "v8-v9"), ("named-barrier-clash", "v9"),
     ("consumers-share-columns", "v9"), ("consumer-reads-other-half", "v9"), ("columns-past-512", "v9"),
+    ("no-cluster-sync-before-alloc", "v8-v9"),
 ]  # fmt: skip
 
 

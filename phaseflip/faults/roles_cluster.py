@@ -11,6 +11,7 @@ from .example import Example
 from .fault import fault
 from .sites import CLUSTERS, EXPECT, WAITS
 
+ALLOC = "ptx.tcgen05_alloc"
 ARRIVE = "ptx.mbarrier_arrive"
 PAIR = (256, 256, 128)
 
@@ -44,6 +45,31 @@ def no_cluster_sync_after_init(code: Code) -> Iterator[Edit]:
         ):
             in_cta = code.replace(arrive, nodes.with_name(arrive, "cuda.cta_sync"))
             yield from together([in_cta, code.remove(wait)])
+
+
+@fault(
+    "no-cluster-sync-before-alloc",
+    "A CTA allocates TMEM for the pair without having met the other, which may not have been launched.",
+    kernels=CLUSTERS,
+    expected=[("peer-not-launched",)],
+    blames=(ALLOC,),
+    example=Example(
+        """
+        T.ptx.barrier.cluster.arrive(...)
+        T.ptx.barrier.cluster.wait(...)
+        if T.cuda.thread_rank() == 0:
+        """,
+        "if T.cuda.thread_rank() == 0:",
+        kernel="hgemm_v8",
+        shape=PAIR,
+    ),
+)
+def no_cluster_sync_before_alloc(code: Code) -> Iterator[Edit]:
+    """The rendezvous after the initialisation seems to be enough. Both CTAs of a pair start at about the same time."""
+    allocs = [s for s in code.named(ALLOC) if nodes.integer(s.args[-1]) == 2]
+    for arrive, wait in cluster_syncs(code):
+        if allocs and wait.path < allocs[0].path:
+            yield from together([code.remove(arrive), code.remove(wait)])
 
 
 @fault(

@@ -132,7 +132,7 @@ def _units(descriptors: list[tuple[int, int]], side: int, rows: int, shape: Shap
 class WarpState:
     """What one warp has done: whether a wgmma.fence covers its registers, its open group, the groups it has committed."""
 
-    __slots__ = ("fenced", "open", "committed", "waited", "left")
+    __slots__ = ("fenced", "open", "committed", "waited", "left", "unfenced")
 
     def __init__(self) -> None:
         self.fenced = False
@@ -141,7 +141,15 @@ class WarpState:
         self.waited = 0
         """Committed groups, oldest first, that a wait has completed."""
         self.left: dict[tuple[int, ...], np.ndarray] = {}
-        """Registers of an accumulator -> the bits that its last completed product left there."""
+        """Registers of an accumulator that no product has in flight -> the bits that its last one left there."""
+        self.unfenced: dict[tuple[int, ...], tuple[int, int]] = {}
+        """Registers of an accumulator -> (n, k) of the products that have used it since the last wgmma.fence."""
+
+    def fence(self) -> None:
+        """What follows is ordered after every access to registers so far."""
+        self.fenced = True
+        self.left.clear()
+        self.unfenced.clear()
 
 
 def warp_state(cta: CTA, warp: int) -> WarpState:
@@ -169,13 +177,13 @@ def _whole_warps(g: Group, place: Place) -> bool:
 def wgmma_fence(g: Group, place: Place) -> None:
     """wgmma.fence.sync.aligned: orders earlier accesses to registers before wgmma.mma_async; no value changes.
 
-    Needed before a warpgroup's first wgmma.mma_async, and between another access to its registers and one.
+    Needed before a warpgroup's first wgmma.mma_async, and between another access to its registers and one; products of
+    one shape are ordered among themselves.
     """
     if _whole_warps(g, place):
         for warp in g.warp_ids():
             state = warp_state(g.cta, warp)
-            state.fenced = True
-            state.left.clear()
+            state.fence()
 
 
 @instruction("wgmma.mma_async")
@@ -242,15 +250,29 @@ def _append(
 
 def _check_fence(g: Group, place: Place, warp: int, state: WarpState, shape: Shape) -> None:
     """Report a product whose registers no wgmma.fence has ordered after the thread's own accesses to them."""
+    mine, size = set(shape.registers), (shape.n, shape.k)
     before = state.left.get(shape.registers)
     written = before is not None and (before != _bits(g.cta, warp, shape.registers)).any()
-    if state.fenced and not written:
-        return
-    why = (
-        "the thread wrote accumulator registers after the last one"
-        if written
-        else "there is none before the first one"
+    resized = state.unfenced.get(shape.registers) != size and any(
+        other != size and mine.intersection(used) for used, other in state.unfenced.items()
     )
+    if not state.fenced:
+        why = "there is none before the first one"
+    elif written:
+        why = "the thread wrote accumulator registers after the last one"
+    elif resized:
+        why = "one of another shape has used accumulator registers after the last one"
+    else:
+        why = ""
+    if why:
+        _report_unfenced(g, place, warp, why)
+        state.fence()
+    state.unfenced[shape.registers] = size
+    # From here on the product changes them.
+    state.left = {r: bits for r, bits in state.left.items() if mine.isdisjoint(r)}
+
+
+def _report_unfenced(g: Group, place: Place, warp: int, why: str) -> None:
     g.cta.report(
         Finding(
             "missing-wgmma-fence",
@@ -261,8 +283,6 @@ def _check_fence(g: Group, place: Place, warp: int, state: WarpState, shape: Sha
             fix="T.ptx.wgmma.fence() between the last access to the registers and wgmma.mma_async",
         )
     )
-    state.fenced = True
-    state.left.clear()
 
 
 def _bits(cta: CTA, warp: int, registers: tuple[int, ...]) -> np.ndarray:
@@ -341,10 +361,12 @@ class WgmmaWait:
             ]
             if not unfinished:
                 del cta.loading[warp]
+            in_flight = {r for run in unfinished for r in run.shape.registers}
             for group in finished:
                 for run in group.runs[warp]:
                     registers = run.shape.registers
-                    state.left[registers] = _bits(cta, warp, registers).copy()
+                    if in_flight.isdisjoint(registers):
+                        state.left[registers] = _bits(cta, warp, registers).copy()
         if cta.detector is not None:
             tickets = [
                 r.ticket for group in self.pending for runs in group.runs.values() for r in runs

@@ -121,6 +121,60 @@ test_the_newest_group_may_be_pending_where_it_is_read = gives(
 )
 
 
+def chain(newest=0, wide=False, wide_fence=True):
+    """D = 3 A A^T by three groups behind one fence; `wide`: then A A^T anew, in twice the registers."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((128, N // 2), "float32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        wg_id = T.warpgroup_id([1])
+        warp = T.warp_id_in_wg([4])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        pool.commit()
+        desc = T.alloc_local((1,), "uint64")
+        acc = T.alloc_local((N,), "float32")
+        tid = T.meta_var(warp * 32 + lane)
+        for k in T.serial(K // 2):
+            s[tid // 2, tid % 2 * 8 + k] = T.cast(tid // 2 % 4, "float16")
+        T.ptx.fence.proxy_async("shared::cta")
+        T.cuda.cta_sync()
+        T.ptx.wgmma.encode_matrix_descriptor(T.address_of(desc[0]), s.ptr_to([0, 0]), 1, 16, 1)
+        T.ptx.wgmma.fence()
+        for i in T.serial(3):
+            T.ptx.wgmma.mma_async.ss(
+                desc[0], desc[0], *[acc[r] for r in range(N // 2)], **SHAPE, **PLAIN, scaleD=i != 0
+            )
+            T.ptx.wgmma.commit_group()
+            T.ptx.wgmma.wait_group(newest)
+        if wide:
+            if wide_fence:
+                T.ptx.wgmma.fence()
+            T.ptx.wgmma.mma_async.ss(  # wide
+                desc[0],
+                desc[0],
+                *[acc[r] for r in range(N)],
+                **SHAPE | {"N": 2 * N},
+                **PLAIN,
+                scaleD=False,
+            )
+            T.ptx.wgmma.commit_group()
+        T.ptx.wgmma.wait_group(0)
+        for r in T.serial(N // 2):
+            D[tid, r] = acc[r]
+
+    return kernel
+
+
+test_one_fence_does_for_groups_that_are_waited_for_one_by_one = gives(chain)
+test_one_fence_does_for_groups_of_which_one_is_in_flight = gives(chain, newest=1)
+test_wgmma_of_another_shape_requires_fence = requires(
+    chain, "wide_fence", "missing-wgmma-fence register @wide", wide=True
+)
+
+
 def test_the_products_under_every_schedule():
     """Register r of lane l: row l / 4 + 8 (r / 2) of its warp, column 2 (l % 4) + r % 2."""
     lanes, r = np.arange(128)[:, None], np.arange(N // 2)[None, :]
@@ -131,6 +185,9 @@ def test_the_products_under_every_schedule():
         once = run(product, schedule).outputs["D"]
         twice = run(product, schedule, second=True).outputs["D"]
         assert (once == expected).all() and (twice == 2 * expected).all()
+        for newest in (0, 1):
+            assert (run(chain, schedule, newest=newest).outputs["D"] == 3 * expected).all()
+        assert (run(chain, schedule, wide=True).outputs["D"] == expected).all()
 
 
 def test_a_product_of_three_warps_is_no_product_of_the_warpgroup():

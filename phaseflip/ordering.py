@@ -112,10 +112,10 @@ class Ordering:
             return slice(first, first + len(lanes))
         return lanes + g.cta.first_component
 
-    def release(self, g: Any) -> Clock:
-        """What the threads know, themselves included; they begin a new epoch."""
+    def release(self, g: Any, parts: list[Part] | None = None) -> Clock:
+        """What the threads know (or those of some parts), themselves included; they begin a new epoch."""
         clocks = []
-        for part in g.knowledge:
+        for part in g.knowledge if parts is None else parts:
             own = self.components(g, part.lanes)
             clocks.append(self._with_own(part.clock, own))
             self.epochs[own] += 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 
-from phaseflip import benchmark, lower, lowering, simulate
+from phaseflip import benchmark, lower, lowering, simulate, tir_nodes
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
@@ -403,3 +403,27 @@ def test_clocks_were_those_of_another_gpu_than_the_one_timed(monkeypatch, tmp_pa
     machine = benchmark.this_machine()
     assert machine.driver.endswith("-i GPU-second") and "driver_version" in machine.driver
     assert "GPU-second" in str(machine.state) and "GPU-second" in str(machine.limits)
+
+
+@pytest.mark.parametrize("schedule", ["in-order", "lazy", "random:1"])
+def test_one_lane_released_for_its_warp_and_the_others_were_said_to_be_lapped(schedule):
+    """wgmma.wait_group and tcgen05.wait are executed by all lanes of a warp before one of them goes on."""
+    func = find_kernel("hgemm_sm90").build(128, 128, 384)
+    code = Code(func)
+    [meeting] = code.named("cuda.warp_sync")
+    assert _findings(code.rewritten(code.remove(meeting)), schedule) == []
+
+    code = Code(find_kernel("hgemm_v7:ctas=1").build(128, 256, 192))
+    [release] = code.named("ptx.mbarrier_arrive")
+    [init] = [s for s in code.named("ptx.mbarrier_init") if int(s.args[1]) == 128]
+    first_lane = tir_nodes.equal(code.indices["lane"][0], 0)
+    one_of_each_warp = code.rewritten(
+        code.guard([release], first_lane), code.replace(init, tir_nodes.with_argument(init, 1, 4))
+    )
+    assert _findings(one_of_each_warp, schedule) == []
+
+
+def _findings(func, schedule):
+    lowered = lower(func)
+    arrays = [np.ones(shape, dtype) for _, dtype, shape in lowered.parameters]
+    return [str(f) for f in simulate(lowered, arrays, schedule=schedule).findings]

@@ -153,8 +153,10 @@ WITHOUT = ("phaseflip.pytest_plugin", "hypothesispytest", "xdist", "cacheprovide
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester, gpu: None) -> pytest.Pytester:
+def suite(pytester: pytest.Pytester, gpu: None, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """regression/test_gpu_performance.py in a project of its own, on the made-up H200."""
+    # This process may have collected the original already, under the name of the copy.
+    monkeypatch.delitem(sys.modules, "test_gpu_performance", raising=False)
     pytester.makeconftest(
         """
         pytest_plugins = ["phaseflip.pytest_baselines"]

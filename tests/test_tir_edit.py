@@ -241,7 +241,7 @@ def gemm() -> Any:
 def test_a_changed_tile_primitive_keeps_its_line(gemm: Any) -> None:
     code = Code(gemm)
     [mma] = code.named("tile.gemm_async")
-    changed = tir_nodes.with_operand(mma, 5, tir_nodes.truth(True))
+    changed = tir_nodes.with_operands(mma, {5: tir_nodes.truth(True)})
     mutant = code.rewritten(code.replace(mma, changed))
     [again] = Code(mutant).named("tile.gemm_async")
     assert (again.file, again.line) == (mma.file, mma.line)
@@ -253,7 +253,9 @@ def test_a_changed_tile_primitive_keeps_its_line(gemm: Any) -> None:
 def test_a_change_can_be_changed_again(gemm: Any) -> None:
     code = Code(gemm)
     [mma] = code.named("tile.gemm_async")
-    once = code.rewritten(code.replace(mma, tir_nodes.with_operand(mma, 5, tir_nodes.truth(True))))
+    once = code.rewritten(
+        code.replace(mma, tir_nodes.with_operands(mma, {5: tir_nodes.truth(True)}))
+    )
     code = Code(once)
     [mma] = code.named("tile.gemm_async")
     [commit] = code.named("ptx.tcgen05_commit")

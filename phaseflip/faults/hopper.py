@@ -141,23 +141,6 @@ def missing_release(code: Code) -> Iterator[Edit]:
 
 
 @fault(
-    "release-without-warp-sync",
-    "One lane releases the stage for its warp without having met the other lanes after their waits.",
-    kernels=HOPPER,
-    expected=[("lapped-wait",), ("race shared war",)],
-    chunks=6,
-    blames=(LOAD, WGMMA, *WAITS),
-    example=Example("T.cuda.warp_sync()", "", kernel=KERNEL),
-)
-def release_without_warp_sync(code: Code) -> Iterator[Edit]:
-    """wgmma.wait_group is .aligned, so the lanes mostly come out of it together; nothing orders their waits before the
-    arrival of lane 0.
-    """
-    for s in releases(code):
-        yield from map(code.remove, _before(code, s, "cuda.warp_sync"))
-
-
-@fault(
     "release-by-every-lane",
     "All 32 lanes of a warp release the stage, where the barrier counts one arrival for each warp.",
     kernels=HOPPER,
@@ -187,12 +170,3 @@ def releases(code: Code) -> list[Statement]:
     loops = [loop for s in code.named(WGMMA) for loop in code.enclosing(s, "for")]
     inside = [t for loop in dict.fromkeys(loops) for t in code.inside(loop)]
     return [s for s in code.named("ptx.mbarrier_arrive") if s in inside]
-
-
-def _before(code: Code, s: Statement, name: str) -> Iterator[Statement]:
-    """The last statement of that name before `s`, in its block or one around it."""
-    for above in [s, *code.around(s)]:
-        earlier = [t for t in code.block(above) if t.name == name and t.path < above.path]
-        if earlier:
-            yield earlier[-1]
-            return

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import BadInput, KernelFault
 from ..instructions import instruction
+from ..meeting import warps_meet
 from .memory import LOCAL_BASE
 from .registers import check_registers, write_registers
 from .tensor_memory import WORD, one_warp, split_address
@@ -212,6 +213,7 @@ class TransfersWait:
                 cta.loading.pop(warp, None)
         if cta.detector is not None:
             cta.detector.transfers_done(group, self.kind)
+            warps_meet(cta.detector, group)
 
     def describe(self) -> str:
         """How many are in flight."""

@@ -24,6 +24,7 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..finding import Finding, Place
 from ..instructions import instruction
+from ..meeting import warps_meet
 from .matrix_descriptors import operand_units
 from .memory import RAW, register_columns
 from .registers import write_registers
@@ -372,6 +373,7 @@ class WgmmaWait:
                 r.ticket for group in self.pending for runs in group.runs.values() for r in runs
             ]
             cta.detector.operations_done(g, [t for t in tickets if t is not None])
+            warps_meet(cta.detector, g)
 
     def describe(self) -> str:
         """How many groups are missing, and why."""

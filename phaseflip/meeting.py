@@ -1,0 +1,32 @@
+"""What an instruction with `.sync` tells: every lane of the warp has come to it before one goes on.
+
+That orders no memory ("waits until all threads in the warp execute the same instruction", PTX ISA 9.1, wgmma.wait_group,
+tcgen05.wait, elect.sync); but what the lanes have done lies in the past of what each of them does next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .ordering import Ordering
+from .vector_clock import Part
+
+
+def warps_meet(ordering: Ordering, g: Any) -> None:
+    """The lanes of each warp of the group have executed an instruction with `.sync`."""
+    parts = []
+    for warp in np.unique(g.lanes >> 5).tolist():
+        inside = [
+            Part(
+                part.lanes[part.lanes >> 5 == warp], part.clock, part.proxy_fence, part.after_fence
+            )
+            for part in g.knowledge
+            if (part.lanes >> 5 == warp).any()
+        ]
+        past = ordering.release(g, inside)
+        parts += [
+            Part(p.lanes, p.clock.with_past(past), p.proxy_fence, p.after_fence) for p in inside
+        ]
+    g.knowledge = parts

@@ -1,7 +1,7 @@
 """The commands `fault` and `study`: inject faults into kernels, and say who notices.
 
 Exit codes of `fault`: 0 reported as expected (a catalogued fault under its name, a mutation in any way, the control not
-at all), 1 not so, 2 bad input, 3 harness error. Of `study`: 0 all of that for every mutant that is not equivalent on all
+at all), 1 not so or not ended in time, 2 bad input, 3 harness error. Of `study`: 0 all of that for every mutant that is not equivalent on all
 its runs, 1 not so, 2 bad input, 3 harness error in any run.
 """
 
@@ -156,7 +156,7 @@ def _seconds(text: str) -> float:
 
 def run_fault_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip fault`: one run, in a process of its own."""
-    from phaseflip.isolation import RAISED, WorkerPool
+    from phaseflip.isolation import RAISED, TIMED_OUT, WorkerPool
     from phaseflip.schedule import parse_schedule
     from phaseflip.study import LIMIT_S, outcome_of
 
@@ -169,15 +169,22 @@ def run_fault_command(args: argparse.Namespace) -> Outcome:
         "shape": [args.M, args.N, args.K],
         "schedule": args.schedule,
         "seed": args.seed,
+        "time_limit": args.time_limit,
     }
     with WorkerPool("phaseflip.mutant:run_fault", limit_s=args.time_limit or LIMIT_S) as pool:
         ended = pool.call(item)
     if ended.how == RAISED and ended.value[0] in ("BadInput", "UnsupportedInstruction"):
         raise BadInput(ended.value[1])
     outcome = outcome_of(item, ended)
+    if ended.how == TIMED_OUT:
+        from phaseflip.faults import find_fault
+
+        fault = find_fault(args.fault)
+        outcome |= {"kind": fault.kind, "sentence": fault.sentence}
     if outcome["fate"] == "harness error":
         raise RuntimeError(outcome["reason"]) from RuntimeError(ended.detail)
-    return Outcome(CLEAN if _as_expected(outcome) else FAILED, outcome, fault_rows(outcome))
+    reported = ended.how != TIMED_OUT and _as_expected(outcome)
+    return Outcome(CLEAN if reported else FAILED, outcome, fault_rows(outcome))
 
 
 def _as_expected(outcome: dict[str, Any]) -> bool:
@@ -193,10 +200,7 @@ def fault_rows(outcome: dict[str, Any]) -> Rows:
     groups: list[tuple[str, list[str]]] = [
         ("kernel", [outcome["kernel"]]),
         ("fault", [f"{outcome['fault']}: {outcome.get('sentence', '')}".rstrip(": ")]),
-        (
-            "site",
-            [f"{outcome['site']}, number {outcome['site_index']} of {outcome.get('sites', '?')}"],
-        ),
+        ("site", [_site(outcome)]),
         ("change", outcome["change"]),
         ("shape", ["  ".join(f"{a} {n}" for a, n in zip("MNK", outcome["shape"], strict=True))]),
         ("schedule", [outcome["schedule"]]),
@@ -213,6 +217,13 @@ def fault_rows(outcome: dict[str, Any]) -> Rows:
         for label, group in groups
         for i, text in enumerate(line for line in group if line)
     ]
+
+
+def _site(outcome: dict[str, Any]) -> str:
+    number = f"number {outcome['site_index']}"
+    if "sites" not in outcome:  # the run did not end, and nobody has looked
+        return number
+    return f"{outcome['site'] or 'no line'}, {number} of {outcome['sites']}"
 
 
 def _finding_lines(finding: dict[str, Any] | None) -> list[str]:

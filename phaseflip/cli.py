@@ -73,11 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="exit codes: 0 clean, 1 wrong result or finding, 2 bad input, 3 harness error",
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
-    commands = parser.add_subparsers(
-        dest="command",
-        required=True,
-        metavar="{list,run,compare,fault,study,build,conformance,benchmark,history}",
-    )
+    commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
     )
@@ -141,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     modules = (cli_compare, cli_study, cli_gpu, cli_conformance, cli_silicon, cli_benchmark)
     for module in modules:
         module.add_commands(commands, common, _extent)
+    commands.metavar = f"{{{','.join(commands.choices)}}}"
     return parser
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
+from phaseflip.options import check_seed
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -233,8 +234,7 @@ def _list(args: argparse.Namespace) -> Outcome:
 
 
 def _run(args: argparse.Namespace) -> Outcome:
-    if args.seed < 0:
-        raise BadInput(f"argument --seed: {args.seed} is negative; a seed is 0 or more")
+    check_seed(args.seed)
     from phaseflip.cli_gpu import chosen
     from phaseflip.finding import render
     from phaseflip.verify import verify

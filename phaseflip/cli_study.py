@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import hashlib
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
+from phaseflip.options import check_seed, worker_processes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[str, str]]
 DEFAULT_DIRECTORY = "build/study"
-LARGEST_JOBS = 512
 LONGEST_LIMIT_S = 86400.0
 TABLE_COLUMNS = 118
 SHORT = {
@@ -102,7 +101,7 @@ def add_commands(
     study.add_argument(
         "--jobs",
         type=extent,
-        default=0,
+        default=None,
         metavar="N",
         help="worker processes (default: one per core)",
     )
@@ -160,7 +159,7 @@ def run_fault_command(args: argparse.Namespace) -> Outcome:
     from phaseflip.schedule import parse_schedule
     from phaseflip.study import LIMIT_S, outcome_of
 
-    _check_seed(args.seed)
+    check_seed(args.seed)
     parse_schedule(args.schedule)
     item = {
         "kernel": args.kernel,
@@ -242,10 +241,8 @@ def _finding_lines(finding: dict[str, Any] | None) -> list[str]:
 
 def run_study_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip study`: plan, run what is missing, write the page, tabulate."""
-    _check_seed(args.seed)
-    jobs = args.jobs or len(os.sched_getaffinity(0))
-    if not 1 <= jobs <= LARGEST_JOBS:
-        raise BadInput(f"argument --jobs: {args.jobs} is not between 1 and {LARGEST_JOBS}")
+    check_seed(args.seed)
+    jobs = worker_processes(args.jobs)
     from phaseflip.study import LIMIT_S, make_plan, run_study
     from phaseflip.study_report import write_report
     from phaseflip.study_results import RESULTS, mutants, summary
@@ -386,11 +383,6 @@ def _progress_bar() -> Iterator[Callable[[int, int, dict[str, Any] | None], None
             bar.update(task, completed=done, total=total, description=what)
 
         yield update
-
-
-def _check_seed(seed: int) -> None:
-    if seed < 0:
-        raise BadInput(f"argument --seed: {seed} is negative; a seed is 0 or more")
 
 
 def _digest(about: dict[str, Any]) -> str:

@@ -108,7 +108,8 @@ def test_a_folder_is_built_and_compared(
 def test_bad_command_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for words, sentence in (
         (["conformance"], "-o/--output"),
-        (["conformance", "-o", str(tmp_path), "--percent", "0"], "--percent 1 to 1000"),
+        (["conformance", "-o", str(tmp_path), "--percent", "0"], "0 is not between 1 and 1000"),
+        (["conformance", "-o", str(tmp_path), "--seed", "-1"], "--seed: -1 is negative"),
         (["conformance", "-o", str(tmp_path), "--family", "x"], "no family 'x'"),
         (
             ["conformance", "-o", str(tmp_path), "--programs", "nowhere"],

@@ -379,7 +379,8 @@ def test_fault_tells_bad_input_from_its_own_faults(
         ([*FAULT, "--schedule", "sideways"], "unknown schedule"),
         ([*FAULT, "--time-limit", "0"], "--time-limit"),
         (["study", "--shapes", "128x128"], "'128x128' is not a shape such as 128x256x64"),
-        (["study", "--jobs", "-2"], "--jobs"),
+        (["study", "--jobs", "-2"], "--jobs: -2 is not between 1 and 512"),
+        (["study", "--jobs", "0"], "--jobs: 0 is not between 1 and 512"),
         (["study", "--seed", "-1"], "--seed"),
     ],
 )

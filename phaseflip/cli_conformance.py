@@ -12,6 +12,7 @@ from typing import Any
 
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, first_gpu
+from phaseflip.folders import check_output
 from phaseflip.options import check_between, check_seed
 
 LARGEST_SCALE = 1000
@@ -59,6 +60,7 @@ def add_commands(
 def _conformance(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     check_between("--percent", args.percent, 1, LARGEST_SCALE)
+    check_output(args.output, "conformance programs", keys=("family", "programs"))
     from phaseflip.conformance import programs, suite
 
     gpu = first_gpu()

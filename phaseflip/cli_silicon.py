@@ -15,6 +15,7 @@ from typing import Any
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch, first_gpu
 from phaseflip.errors import BadInput
+from phaseflip.folders import check_output
 from phaseflip.options import check_between, check_seed, worker_processes
 
 MOST_LAUNCHES = 100_000
@@ -100,6 +101,7 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
     """The manifest of the folder, which is prepared if it is not; BadInput where it is of something else."""
     from phaseflip import silicon
 
+    check_output(args.output, "mutants", names=(silicon.MANIFEST, silicon.SIMULATED))
     shape = [args.M, args.N, args.K]
     manifest = silicon.read_manifest(args.output)
     if manifest is None:

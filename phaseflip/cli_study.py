@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
+from phaseflip.folders import check_output
 from phaseflip.options import check_seed, worker_processes
 
 if TYPE_CHECKING:
@@ -245,8 +246,10 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
     jobs = worker_processes(args.jobs)
     from phaseflip.study import LIMIT_S, make_plan, run_study
     from phaseflip.study_report import write_report
-    from phaseflip.study_results import RESULTS, mutants, summary
+    from phaseflip.study_results import ABOUT, RESULTS, mutants, summary
 
+    if args.directory:
+        check_output(args.directory, "study", names=(ABOUT, RESULTS))
     plan = make_plan(
         args.kernels, args.faults, args.shapes, n_schedules=args.schedules, seed=args.seed
     )

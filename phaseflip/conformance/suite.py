@@ -131,7 +131,6 @@ def write(
     for index, (program, results) in enumerate(simulated):
         arrays |= {f"{index}_in_{i}": _plain(a) for i, a in enumerate(program.arrays)}
         arrays |= {f"{index}_out_{i}": _plain(results[i]) for i in program.outputs}
-    np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
     manifest = {"format": FORMAT, "family": name, "arch": arch, **more}
     if simulated:
         functions = {f"program_{i}": s.program.function for i, s in enumerate(simulated)}
@@ -146,6 +145,7 @@ def write(
         }
         for p, _ in simulated
     ]  # fmt: skip
+    np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
     (folder / f"{name}.json").write_text(json.dumps(manifest) + "\n")
 
 

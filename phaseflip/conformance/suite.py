@@ -205,7 +205,8 @@ def _loaded(directory: str, family: str) -> tuple[dict[str, Any], Any, Any]:
     manifest = json.loads(base.with_suffix(".json").read_text())
     files = [str(base.with_suffix(suffix)) for suffix in (".so", ".cubin")]
     module = cuda_runtime.load(*files, manifest["source_sha256"])
-    return manifest, np.load(base.with_suffix(".npz")), module
+    with np.load(base.with_suffix(".npz")) as arrays:
+        return manifest, dict(arrays), module
 
 
 def differences(call: tuple[str, str, int | None]) -> str:

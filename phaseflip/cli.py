@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
+from phaseflip.options import check_seed
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -73,11 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="exit codes: 0 clean, 1 wrong result or finding, 2 bad input, 3 harness error",
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
-    commands = parser.add_subparsers(
-        dest="command",
-        required=True,
-        metavar="{list,run,compare,fault,study,build,conformance,benchmark,history}",
-    )
+    commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
         "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
     )
@@ -141,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     modules = (cli_compare, cli_study, cli_gpu, cli_conformance, cli_silicon, cli_benchmark)
     for module in modules:
         module.add_commands(commands, common, _extent)
+    commands.metavar = f"{{{','.join(commands.choices)}}}"
     return parser
 
 
@@ -236,8 +234,7 @@ def _list(args: argparse.Namespace) -> Outcome:
 
 
 def _run(args: argparse.Namespace) -> Outcome:
-    if args.seed < 0:
-        raise BadInput(f"argument --seed: {args.seed} is negative; a seed is 0 or more")
+    check_seed(args.seed)
     from phaseflip.cli_gpu import chosen
     from phaseflip.finding import render
     from phaseflip.verify import verify

@@ -51,7 +51,11 @@ def _compare(args: argparse.Namespace) -> Outcome:
         raise BadInput(
             f"compare needs M and N that are multiples of 128 and K that is one of 64, but {wrong[0]}"
         )
-    names = args.kernels.split(",") if args.kernels else None
+    names = None if args.kernels is None else [name.strip() for name in args.kernels.split(",")]
+    if names and not all(names):
+        raise BadInput(
+            f"argument --kernels: {args.kernels!r} has an empty name; write hgemm_v1,hgemm_v2 or the like"
+        )
     kernels = list_kernels() if names is None else [find_kernel(name) for name in names]
     with progress_bar("compare", "kernels") as progress:
         columns = compare(kernels, shape, progress)

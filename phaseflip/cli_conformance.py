@@ -12,7 +12,8 @@ from typing import Any
 
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, first_gpu
-from phaseflip.errors import BadInput
+from phaseflip.folders import check_output
+from phaseflip.options import check_between, check_seed
 
 LARGEST_SCALE = 1000
 
@@ -57,8 +58,9 @@ def add_commands(
 
 
 def _conformance(args: argparse.Namespace) -> Outcome:
-    if args.seed < 0 or not 1 <= args.percent <= LARGEST_SCALE:
-        raise BadInput(f"--seed is 0 or more, and --percent 1 to {LARGEST_SCALE}")
+    check_seed(args.seed)
+    check_between("--percent", args.percent, 1, LARGEST_SCALE)
+    check_output(args.output, "conformance programs", keys=("family", "programs"))
     from phaseflip.conformance import programs, suite
 
     gpu = first_gpu()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from phaseflip.cli import CLEAN, Outcome
 from phaseflip.devices import ARCHS, Device, choose_device
 from phaseflip.errors import BadInput
+from phaseflip.folders import check_output
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
@@ -54,6 +55,7 @@ def add_commands(
 
 
 def _build(args: argparse.Namespace) -> Outcome:
+    check_output(args.output, "compiled kernel", keys=("kernel", "source_sha256"))
     from phaseflip.build import build
     from phaseflip.kernel import find_kernel
 

@@ -15,6 +15,8 @@ from typing import Any
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch, first_gpu
 from phaseflip.errors import BadInput
+from phaseflip.folders import check_output
+from phaseflip.options import check_between, check_seed, worker_processes
 
 MOST_LAUNCHES = 100_000
 
@@ -53,7 +55,13 @@ def add_commands(
         help="launch a mutant no further after so many hangs in a row (default: 10)",
     )
     silicon.add_argument("--seed", type=extent, default=0, help="of the inputs (default: 0)")
-    silicon.add_argument("--jobs", type=extent, default=0, help="processes (default: one per core)")
+    silicon.add_argument(
+        "--jobs",
+        type=extent,
+        default=None,
+        metavar="N",
+        help="processes (default: one per core)",
+    )
     silicon.add_argument(
         "--sanitizer",
         action="store_true",
@@ -63,8 +71,10 @@ def add_commands(
 
 
 def _silicon(args: argparse.Namespace) -> Outcome:
-    if args.seed < 0 or not all(1 <= n <= MOST_LAUNCHES for n in (args.launches, args.hangs)):
-        raise BadInput(f"--seed is 0 or more, --launches and --hangs 1 to {MOST_LAUNCHES}")
+    check_seed(args.seed)
+    check_between("--launches", args.launches, 1, MOST_LAUNCHES)
+    check_between("--hangs", args.hangs, 1, MOST_LAUNCHES)
+    args.jobs = worker_processes(args.jobs)
     manifest = _prepared(args)
     mutants = manifest["mutants"]
     refused = sum(bool(m["refused"]) for m in mutants)
@@ -91,6 +101,7 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
     """The manifest of the folder, which is prepared if it is not; BadInput where it is of something else."""
     from phaseflip import silicon
 
+    check_output(args.output, "mutants", names=(silicon.MANIFEST, silicon.SIMULATED))
     shape = [args.M, args.N, args.K]
     manifest = silicon.read_manifest(args.output)
     if manifest is None:

@@ -1,8 +1,8 @@
 """The commands `fault` and `study`: inject faults into kernels, and say who notices.
 
 Exit codes of `fault`: 0 reported as expected (a catalogued fault under its name, a mutation in any way, the control not
-at all), 1 not so, 2 bad input, 3 harness error. Of `study`: 0 all of that for every mutant that is not equivalent on all
-its runs, 1 not so, 2 bad input, 3 harness error in any run.
+at all), 1 not so or not ended in time, 2 bad input, 3 harness error. Of `study`: 0 all of that for every mutant that is
+not equivalent on all its runs, 1 not so, 2 bad input, 3 harness error in any run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import hashlib
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
+from phaseflip.folders import check_output
+from phaseflip.options import check_seed, worker_processes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[str, str]]
 DEFAULT_DIRECTORY = "build/study"
-LARGEST_JOBS = 512
 LONGEST_LIMIT_S = 86400.0
 TABLE_COLUMNS = 118
 SHORT = {
@@ -102,7 +102,7 @@ def add_commands(
     study.add_argument(
         "--jobs",
         type=extent,
-        default=0,
+        default=None,
         metavar="N",
         help="worker processes (default: one per core)",
     )
@@ -156,11 +156,11 @@ def _seconds(text: str) -> float:
 
 def run_fault_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip fault`: one run, in a process of its own."""
-    from phaseflip.isolation import RAISED, WorkerPool
+    from phaseflip.isolation import RAISED, TIMED_OUT, WorkerPool
     from phaseflip.schedule import parse_schedule
     from phaseflip.study import LIMIT_S, outcome_of
 
-    _check_seed(args.seed)
+    check_seed(args.seed)
     parse_schedule(args.schedule)
     item = {
         "kernel": args.kernel,
@@ -169,15 +169,22 @@ def run_fault_command(args: argparse.Namespace) -> Outcome:
         "shape": [args.M, args.N, args.K],
         "schedule": args.schedule,
         "seed": args.seed,
+        "time_limit": args.time_limit,
     }
     with WorkerPool("phaseflip.mutant:run_fault", limit_s=args.time_limit or LIMIT_S) as pool:
         ended = pool.call(item)
     if ended.how == RAISED and ended.value[0] in ("BadInput", "UnsupportedInstruction"):
         raise BadInput(ended.value[1])
     outcome = outcome_of(item, ended)
+    if ended.how == TIMED_OUT:
+        from phaseflip.faults import find_fault
+
+        fault = find_fault(args.fault)
+        outcome |= {"kind": fault.kind, "sentence": fault.sentence}
     if outcome["fate"] == "harness error":
         raise RuntimeError(outcome["reason"]) from RuntimeError(ended.detail)
-    return Outcome(CLEAN if _as_expected(outcome) else FAILED, outcome, fault_rows(outcome))
+    reported = ended.how != TIMED_OUT and _as_expected(outcome)
+    return Outcome(CLEAN if reported else FAILED, outcome, fault_rows(outcome))
 
 
 def _as_expected(outcome: dict[str, Any]) -> bool:
@@ -193,10 +200,7 @@ def fault_rows(outcome: dict[str, Any]) -> Rows:
     groups: list[tuple[str, list[str]]] = [
         ("kernel", [outcome["kernel"]]),
         ("fault", [f"{outcome['fault']}: {outcome.get('sentence', '')}".rstrip(": ")]),
-        (
-            "site",
-            [f"{outcome['site']}, number {outcome['site_index']} of {outcome.get('sites', '?')}"],
-        ),
+        ("site", [_site(outcome)]),
         ("change", outcome["change"]),
         ("shape", ["  ".join(f"{a} {n}" for a, n in zip("MNK", outcome["shape"], strict=True))]),
         ("schedule", [outcome["schedule"]]),
@@ -215,6 +219,13 @@ def fault_rows(outcome: dict[str, Any]) -> Rows:
     ]
 
 
+def _site(outcome: dict[str, Any]) -> str:
+    number = f"number {outcome['site_index']}"
+    if "sites" not in outcome:  # the run did not end, and nobody has looked
+        return number
+    return f"{outcome['site'] or 'no line'}, {number} of {outcome['sites']}"
+
+
 def _finding_lines(finding: dict[str, Any] | None) -> list[str]:
     if finding is None:
         return []
@@ -231,14 +242,14 @@ def _finding_lines(finding: dict[str, Any] | None) -> list[str]:
 
 def run_study_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip study`: plan, run what is missing, write the page, tabulate."""
-    _check_seed(args.seed)
-    jobs = args.jobs or len(os.sched_getaffinity(0))
-    if not 1 <= jobs <= LARGEST_JOBS:
-        raise BadInput(f"argument --jobs: {args.jobs} is not between 1 and {LARGEST_JOBS}")
+    check_seed(args.seed)
+    jobs = worker_processes(args.jobs)
     from phaseflip.study import LIMIT_S, make_plan, run_study
     from phaseflip.study_report import write_report
-    from phaseflip.study_results import RESULTS, mutants, summary
+    from phaseflip.study_results import ABOUT, RESULTS, mutants, summary
 
+    if args.directory:
+        check_output(args.directory, "study", names=(ABOUT, RESULTS))
     plan = make_plan(
         args.kernels, args.faults, args.shapes, n_schedules=args.schedules, seed=args.seed
     )
@@ -375,11 +386,6 @@ def _progress_bar() -> Iterator[Callable[[int, int, dict[str, Any] | None], None
             bar.update(task, completed=done, total=total, description=what)
 
         yield update
-
-
-def _check_seed(seed: int) -> None:
-    if seed < 0:
-        raise BadInput(f"argument --seed: {seed} is negative; a seed is 0 or more")
 
 
 def _digest(about: dict[str, Any]) -> str:

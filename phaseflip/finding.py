@@ -229,12 +229,17 @@ def parse_checks(text: str) -> frozenset[str]:
         return frozenset(CATEGORIES)
     if text == "none":
         return frozenset()
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",")]
+    legal = f"all, none, or some of {', '.join(CATEGORIES)}"
     for name in names:
-        if name not in CATEGORIES:
+        if not name:
+            raise BadInput(f"the list of checks {text!r} has an empty name; choose {legal}")
+        if name in ("all", "none"):
             raise BadInput(
-                f"unknown check {name!r}; choose all, none, or some of {', '.join(CATEGORIES)}"
+                f"{name!r} stands alone, and {text!r} has more than that; choose {legal}"
             )
+        if name not in CATEGORIES:
+            raise BadInput(f"unknown check {name!r}; choose {legal}")
     return frozenset(names)
 
 

@@ -347,6 +347,10 @@ def _with_arguments(kernel: Kernel, text: str) -> Kernel:
 def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
     file = Path(os.path.expanduser(path))
     if not os.path.isfile(file):  # False, where Path.is_file raises for a name that is too long
+        if re.fullmatch(r"\w+(:.*)?|.+\.py:.*", path):
+            raise BadInput(
+                f"{text!r}: arguments of a kernel are written name=number, as in hgemm_v6:ctas=2"
+            )
         raise BadInput(f"there is no kernel file {path}")
     check_tvm_version()
     file = file.resolve()

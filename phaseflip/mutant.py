@@ -180,6 +180,8 @@ def replay_line(item: Item) -> str:
     """The shell command that repeats the run of an item."""
     words = ["python", "-m", "phaseflip", "fault", item["kernel"], item["fault"], *item["shape"]]
     words += ["--site", item["site"], "--schedule", item["schedule"], "--seed", item["seed"]]
+    if item.get("time_limit"):
+        words += ["--time-limit", item["time_limit"]]
     return shlex.join(map(str, words))
 
 

@@ -140,4 +140,9 @@ def _parse_delay(part: str, text: str) -> Delay:
     alone, rank, first, last = match.groups()
     rank = alone or rank
     warps = (int(first), int(last or first)) if first else None
+    if warps and warps[0] > warps[1]:
+        raise BadInput(
+            f"{part!r} in schedule {text!r} names no warp; the first of a range comes first, as in"
+            f" warps{warps[1]}-{warps[0]}"
+        )
     return Delay(int(rank) if rank else None, warps)

@@ -26,6 +26,7 @@ from .isolation import RAISED, RETURNED, WorkerPool
 from .silicon_launch import TOOLS, sanitize
 
 FORMAT = 1
+SIMULATED = "simulated"
 MANIFEST, LAUNCHES, SANITIZER = "mutants.json", "launches.jsonl", "sanitizer.jsonl"
 POLL_LIMIT_MS = {"launched": 200, "sanitized": 20_000}
 """Folder -> limit of the waits of its kernels."""
@@ -62,7 +63,7 @@ def prepare(
     folder, jobs = Path(directory), jobs or os.cpu_count() or 1
     simulated = run_study(
         plan,
-        folder / "simulated",
+        folder / SIMULATED,
         jobs=jobs,
         progress=lambda done, of, _: progress("simulated", done, of) if progress else None,
     )

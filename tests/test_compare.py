@@ -61,6 +61,8 @@ def test_the_command_prints_one_table(capsys):
         (["128", "130", "64"], "N is 130"),
         (["128", "128", "0"], "K is 0"),
         (["128", "128", "64", "--kernels", "hgemm_v0"], "hgemm_v0"),
+        (["128", "128", "64", "--kernels", ""], "--kernels: '' has an empty name"),
+        (["128", "128", "64", "--kernels", "hgemm_v1,"], "'hgemm_v1,' has an empty name"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_sentence(arguments, said, capsys):

@@ -89,7 +89,8 @@ def test_a_folder_is_built_and_compared(
     }  # fmt: skip
     with pytest.raises(BadInput, match="built for sm_90a, and the GPU here runs sm_100a"):
         suite.manifests(tmp_path, "sm_100a")
-    arrays = np.load(tmp_path / "matrix.npz")
+    with np.load(tmp_path / "matrix.npz") as file:
+        arrays = dict(file)
     monkeypatch.setattr(cuda_runtime, "load", lambda *files: files)
     off_by = 0
 
@@ -108,7 +109,8 @@ def test_a_folder_is_built_and_compared(
 def test_bad_command_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for words, sentence in (
         (["conformance"], "-o/--output"),
-        (["conformance", "-o", str(tmp_path), "--percent", "0"], "--percent 1 to 1000"),
+        (["conformance", "-o", str(tmp_path), "--percent", "0"], "0 is not between 1 and 1000"),
+        (["conformance", "-o", str(tmp_path), "--seed", "-1"], "--seed: -1 is negative"),
         (["conformance", "-o", str(tmp_path), "--family", "x"], "no family 'x'"),
         (
             ["conformance", "-o", str(tmp_path), "--programs", "nowhere"],

@@ -103,16 +103,29 @@ def test_keys_that_scripts_rely_on():
 # -- choice of checks -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("all", set(CATEGORIES)), ("none", set()), ("races", {"races"}), ("races, protocol,", {"races", "protocol"})],
+    [("all", set(CATEGORIES)), ("none", set()), ("races", {"races"}), ("races, protocol", {"races", "protocol"})],
 )  # fmt: skip
 def test_checks_are_chosen_by_category(text, expected):
     assert parse_checks(text) == expected
 
 
-@pytest.mark.parametrize("text", ["race", "races;protocol", "everything"])
-def test_an_unknown_check_names_the_known_ones(text):
-    with pytest.raises(BadInput, match="races, protocol, memory, lifecycle, deadlock"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("race", "unknown check 'race'"),
+        ("races;protocol", "unknown check 'races;protocol'"),
+        ("everything", "unknown check 'everything'"),
+        ("", "the list of checks '' has an empty name"),
+        ("races,,memory", "the list of checks 'races,,memory' has an empty name"),
+        ("races,", "'races,' has an empty name"),
+        ("all,none", "'all' stands alone"),
+        ("races,none", "'none' stands alone"),
+    ],
+)
+def test_checks_that_are_none_are_refused_with_the_known_ones(text, said):
+    with pytest.raises(BadInput, match="races, protocol, memory, lifecycle, deadlock") as error:
         parse_checks(text)
+    assert said in str(error.value)
 
 
 def test_an_unknown_profile_names_the_known_ones():

@@ -341,6 +341,19 @@ def test_undecodable_file(tmp_path: Path) -> None:
         ("hgemm_v6:size=1", "hgemm_v6 has no argument 'size'; after the shape it takes ctas"),
         ("hgemm_v6:ctas=0", "ctas must be a positive integer, got 0"),
         ("hgemm_v6:ctas=x", "ctas must be a positive integer, got 'x'"),
+        *[
+            (
+                text,
+                f"'{text}': arguments of a kernel are written name=number, as in hgemm_v6:ctas=2",
+            )
+            for text in (
+                "hgemm_v6:",
+                "hgemm_v6:ctas",
+                "hgemm_v6:=2",
+                "hgemm_v6:ctas=2:x",
+                "f.py:f:ctas",
+            )
+        ],
         (3, "given as a name or path/to/file.py:factory, got 3"),
     ],
 )

@@ -244,8 +244,21 @@ def test_a_folder_is_prepared_once_and_for_one_study(
     assert "was prepared for seed 0, not 3; give another folder" in capsys.readouterr().err
 
 
-def test_refused_before_anything_is_built(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--launches", "0", "not between 1 and 100000"),
+        ("--hangs", "100001", "not between 1 and 100000"),
+        ("--seed", "-1", "negative"),
+        ("--jobs", "0", "not between 1 and 512"),
+        ("--jobs", "-3", "not between 1 and 512"),
+    ],
+)
+def test_refused_before_anything_is_built(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, says: str
+) -> None:
     words = ["silicon", "hgemm_sm90", "128", "128", "64", "-o", "nowhere"]
-    assert cli.main([*words, "--launches", "0"]) == cli.BAD_INPUT
-    assert "--launches and --hangs 1 to" in capsys.readouterr().err
+    assert cli.main([*words, option, value]) == cli.BAD_INPUT
+    error = capsys.readouterr().err
+    assert f"argument {option}: {value} is" in error and says in error and error.count("--") == 1
     assert not Path("nowhere").exists()

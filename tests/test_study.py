@@ -16,6 +16,7 @@ import study_runners
 
 from phaseflip import cli, isolation
 from phaseflip.errors import BadInput
+from phaseflip.faults import find_fault
 from phaseflip.isolation import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended
 from phaseflip.mutant import FATES, ORACLES, blank_outcome, run_item
 from phaseflip.study import make_plan, outcome_of, run_study, schedules
@@ -341,6 +342,20 @@ def test_fault_exits_0_when_reported_as_expected(
     assert fate.upper() in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("fault", ["no-op", "missing-phase-flip", "move-later"])
+def test_fault_that_does_not_end_in_time_exits_1(
+    told: Any, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    told(Ended(TIMED_OUT, "still running after 0.5 s"))
+    words = ["fault", "hgemm_v2", fault, "128", "128", "192", "--site", "1", "--time-limit", "0.5"]
+    assert cli.main([*words, "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["kind"] == find_fault(fault).kind and report["codes"] == ["time-out"]
+    assert cli.main(report["replay"].split()[3:]) == 1
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["site"] == "number 1" and rows["replay"].endswith(" --time-limit 0.5")
+
+
 @pytest.mark.parametrize(
     ("ended", "code", "says"),
     [
@@ -364,7 +379,8 @@ def test_fault_tells_bad_input_from_its_own_faults(
         ([*FAULT, "--schedule", "sideways"], "unknown schedule"),
         ([*FAULT, "--time-limit", "0"], "--time-limit"),
         (["study", "--shapes", "128x128"], "'128x128' is not a shape such as 128x256x64"),
-        (["study", "--jobs", "-2"], "--jobs"),
+        (["study", "--jobs", "-2"], "--jobs: -2 is not between 1 and 512"),
+        (["study", "--jobs", "0"], "--jobs: 0 is not between 1 and 512"),
         (["study", "--seed", "-1"], "--seed"),
     ],
 )

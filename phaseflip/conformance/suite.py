@@ -131,7 +131,6 @@ def write(
     for index, (program, results) in enumerate(simulated):
         arrays |= {f"{index}_in_{i}": _plain(a) for i, a in enumerate(program.arrays)}
         arrays |= {f"{index}_out_{i}": _plain(results[i]) for i in program.outputs}
-    np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
     manifest = {"format": FORMAT, "family": name, "arch": arch, **more}
     if simulated:
         functions = {f"program_{i}": s.program.function for i, s in enumerate(simulated)}
@@ -146,6 +145,7 @@ def write(
         }
         for p, _ in simulated
     ]  # fmt: skip
+    np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
     (folder / f"{name}.json").write_text(json.dumps(manifest) + "\n")
 
 
@@ -205,7 +205,8 @@ def _loaded(directory: str, family: str) -> tuple[dict[str, Any], Any, Any]:
     manifest = json.loads(base.with_suffix(".json").read_text())
     files = [str(base.with_suffix(suffix)) for suffix in (".so", ".cubin")]
     module = cuda_runtime.load(*files, manifest["source_sha256"])
-    return manifest, np.load(base.with_suffix(".npz")), module
+    with np.load(base.with_suffix(".npz")) as arrays:
+        return manifest, dict(arrays), module
 
 
 def differences(call: tuple[str, str, int | None]) -> str:

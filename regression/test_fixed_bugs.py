@@ -423,6 +423,13 @@ def test_one_lane_released_for_its_warp_and_the_others_were_said_to_be_lapped(sc
     assert _findings(one_of_each_warp, schedule) == []
 
 
+def test_a_warp_sync_of_one_lane_hung_on_an_h200_and_was_silent():
+    mutant = make_mutant("hgemm_sm90", "move-into-next", 3, (128, 128, 384))
+    assert "if lane_id == 0" in tir_nodes.script(mutant.kernel.build(128, 128, 384))
+    verdict = verify(mutant.kernel, 128, 128, 384)
+    assert [f.title for f in verdict.findings] == ["divergent-collective"]
+
+
 def _findings(func, schedule):
     lowered = lower(func)
     arrays = [np.ones(shape, dtype) for _, dtype, shape in lowered.parameters]

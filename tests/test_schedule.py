@@ -91,6 +91,8 @@ def test_an_unknown_delay_is_refused_with_the_legal_forms(text):
 
 @pytest.mark.parametrize("text", ["in-order+delay:warps7-4", "lazy+delay:cta0.warps7-4"])
 def test_a_delay_of_an_empty_range_is_refused(text):
-    with pytest.raises(BadInput, match="names no warp; the first of a range comes first, as in warps4-7"):
+    with pytest.raises(
+        BadInput, match="names no warp; the first of a range comes first, as in warps4-7"
+    ):
         parse_schedule(text)
     assert parse_schedule("lazy+delay:warps4-4").delays[0].warps == (4, 4)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..finding import Finding
 from ..instructions import instruction
 from ..vector_clock import Knowledge, Part, restrict, united
 
@@ -351,7 +352,20 @@ def thread_rank(g: Group, place: Place) -> Any:
 
 @instruction("bar.warp.sync")
 def bar_warp_sync(g: Group, place: Place) -> None:
-    """bar.warp.sync membermask: orders the lanes of a warp; lanes of a warp meet at joins, so none has to be awaited."""
+    """bar.warp.sync membermask: orders the lanes of a warp; the mask is of all (TVM's __syncwarp()).
+
+    Lanes of a warp meet at joins, so none has to be awaited; where only some come, the others are awaited for ever.
+    """
+    if not g.whole_warps():
+        g.cta.report(
+            Finding(
+                "divergent-collective",
+                "it waits until all lanes of the warp execute it, and the others are not in this branch",
+                place=place,
+                what=f"{g} executes bar.warp.sync",
+                fix="move T.cuda.warp_sync() out of the branch",
+            )
+        )
     if g.cta.detector is not None:
         g.cta.detector.synchronise_warps(g)
 

@@ -11,20 +11,14 @@ from typing import Any
 import numpy as np
 
 from .ordering import Ordering
-from .vector_clock import Part
+from .vector_clock import Part, restrict
 
 
 def warps_meet(ordering: Ordering, g: Any) -> None:
     """The lanes of each warp of the group have executed an instruction with `.sync`."""
     parts = []
     for warp in np.unique(g.lanes >> 5).tolist():
-        inside = [
-            Part(
-                part.lanes[part.lanes >> 5 == warp], part.clock, part.proxy_fence, part.after_fence
-            )
-            for part in g.knowledge
-            if (part.lanes >> 5 == warp).any()
-        ]
+        inside = restrict(g.knowledge, g.lanes[g.lanes >> 5 == warp])
         past = ordering.release(g, inside)
         parts += [
             Part(p.lanes, p.clock.with_past(past), p.proxy_fence, p.after_fence) for p in inside

@@ -76,11 +76,11 @@ def prepare(
     ]  # fmt: skip
     with WorkerPool("phaseflip.silicon:build_mutant", jobs=jobs, limit_s=BUILD_LIMIT_S) as pool:
         for done, (call, ended) in enumerate(pool.run([[call] for call in todo]), 1):
-            mutant = next(m for m in mutants if m["stem"] == call["mutant"]["stem"])
+            mutant = call["mutant"]  # one of `mutants`: the pool hands back what it was given
             if ended.how == RAISED and ended.value[0] == "BadInput":
                 mutant["refused"] = ended.value[1]
             elif ended.how != RETURNED:
-                raise RuntimeError(f"{call['mutant']['stem']} cannot be built: {ended.value}")
+                raise RuntimeError(f"{mutant['stem']} cannot be built: {ended.value}")
             if progress is not None:
                 progress("built", done, len(todo))
     manifest = {

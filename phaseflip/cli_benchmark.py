@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import first_gpu
 from phaseflip.errors import BadInput
+from phaseflip.options import add_kernel_and_shape
 
 if TYPE_CHECKING:
     from phaseflip.benchmark import Ratio
@@ -34,9 +35,7 @@ def add_commands(
         allow_abbrev=False,
         help="time a kernel on the GPU, with cuBLAS beside it",
     )
-    timing.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
-    for name in "MNK":
-        timing.add_argument(name, type=extent, metavar=name)
+    add_kernel_and_shape(timing, extent)
     timing.add_argument("--prebuilt", metavar="DIR", help="what `build` made there")
     timing.add_argument("--rounds", type=extent, default=30, help="of about 10 ms (default: 30)")
     timing.add_argument("--cold", action="store_true", help="with a cold L2 cache (default: warm)")

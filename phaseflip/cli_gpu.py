@@ -13,6 +13,7 @@ from phaseflip.cli import CLEAN, Outcome
 from phaseflip.devices import ARCHS, Device, choose_device
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
+from phaseflip.options import add_kernel_and_shape
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
@@ -29,9 +30,7 @@ def add_commands(
         allow_abbrev=False,
         help="compile a kernel for a GPU that need not be here (needs nvcc)",
     )
-    build.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
-    for name in "MNK":
-        build.add_argument(name, type=extent, metavar=name)
+    add_kernel_and_shape(build, extent)
     build.add_argument(
         "--arch",
         choices=sorted(ARCHS.values()),

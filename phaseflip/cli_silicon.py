@@ -16,7 +16,7 @@ from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch, first_gpu
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
-from phaseflip.options import check_between, check_seed, worker_processes
+from phaseflip.options import add_kernel_and_shape, check_between, check_seed, worker_processes
 
 MOST_LAUNCHES = 100_000
 
@@ -33,9 +33,7 @@ def add_commands(
         epilog="Builds what the folder lacks (needs TVM and nvcc), then launches if there is a GPU; else take the folder"
         " to one and repeat the command.",
     )
-    silicon.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
-    for name in "MNK":
-        silicon.add_argument(name, type=extent, metavar=name)
+    add_kernel_and_shape(silicon, extent)
     silicon.add_argument("-o", "--output", metavar="DIR", required=True, help="its folder")
     silicon.add_argument(
         "--faults",

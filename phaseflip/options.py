@@ -1,12 +1,24 @@
-"""Numbers that several commands take: each is checked before anything is done, by a sentence that names the option."""
+"""What several commands take: a kernel with its shape, and numbers.
+
+A number is checked before anything is done, by a sentence that names the option.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Callable
 
 from phaseflip.errors import BadInput
 
 MOST_JOBS = 512
+
+
+def add_kernel_and_shape(command: argparse.ArgumentParser, extent: Callable[[str], int]) -> None:
+    """Declare KERNEL M N K; `extent` parses a whole number."""
+    command.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    for name in "MNK":
+        command.add_argument(name, type=extent, metavar=name)
 
 
 def check_seed(seed: int) -> None:

@@ -12,7 +12,6 @@ A folder is prepared with TVM and nvcc, and launched where there is a GPU; they 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +46,7 @@ def prepare(
     arch: str,
     *,
     seed: int = 0,
-    jobs: int = 0,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Simulate every mutant once, compile it, and return the manifest. What is done already is not done again.
@@ -60,7 +59,7 @@ def prepare(
 
     find_nvcc()
     plan = make_plan([kernel], faults, [shape], n_schedules=1, seed=seed)
-    folder, jobs = Path(directory), jobs or os.cpu_count() or 1
+    folder = Path(directory)
     simulated = run_study(
         plan,
         folder / SIMULATED,
@@ -134,7 +133,7 @@ def launch_all(
     manifest: dict[str, Any],
     launches: int,
     hangs: int,
-    jobs: int = 0,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> None:
     """Launch every mutant for which so many launches have not been asked yet, and write its counts when they are known.
@@ -149,7 +148,6 @@ def launch_all(
         for m in sorted(built(manifest), key=lambda m: "deadlock" in m["codes"])
         if m["stem"] not in done
     ]  # fmt: skip
-    jobs = jobs or os.cpu_count() or 1
     with WorkerPool(LAUNCHER, jobs=jobs, limit_s=LAUNCHER_LIMIT_S) as pool:
         for number, (call, ended) in enumerate(pool.run([[call] for call in calls]), 1):
             if ended.how != RETURNED:
@@ -167,7 +165,7 @@ def _about(manifest: dict[str, Any]) -> dict[str, Any]:
 def sanitize_all(
     directory: str | Path,
     manifest: dict[str, Any],
-    jobs: int = 0,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> None:
     """Launch the control and the faults of the catalogue once under each of compute-sanitizer's tools.
@@ -185,7 +183,7 @@ def sanitize_all(
         for tool in TOOLS
         if (m["stem"], tool) not in done
     ]  # fmt: skip
-    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as threads:
+    with ThreadPoolExecutor(jobs) as threads:
         told = zip(calls, threads.map(sanitize, calls), strict=True)
         for number, (call, said) in enumerate(told, 1):
             append_line(folder / SANITIZER, {"stem": call["stem"]} | said)

@@ -18,6 +18,10 @@ Position = tuple[tuple[int, ...], int]
 COMMITTED = ("tcgen05.mma", "tcgen05.cp")
 """What a tcgen05.commit tracks."""
 
+FILLS = ("cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s")
+DRAINS = ("cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
+"""Bulk copies that complete on an mbarrier, and those that complete with a bulk group."""
+
 _VERBS = {
     "tcgen05.mma": "MMA",
     "tcgen05.cp": "tcgen05.cp",
@@ -215,7 +219,14 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
         fix = "wait for the mbarrier of its tcgen05.commit before the threads synchronise for tcgen05.dealloc"
         return why, fix
     why = f"nothing orders {act} at line {line} before the deallocation"
-    return why, "put a CTA barrier (T.cuda.cta_sync) between the last use and tcgen05.dealloc"
+    return why, f"put {_barrier(free, use)} between the last use and tcgen05.dealloc"
+
+
+def _barrier(first: Event, second: Event) -> str:
+    """The barrier that all threads of both accesses can meet at."""
+    if first.owner is second.owner:
+        return "a CTA barrier (T.cuda.cta_sync)"
+    return "a cluster barrier (T.ptx.barrier.cluster.arrive and wait)"
 
 
 def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:
@@ -242,7 +253,22 @@ def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[st
             "tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA waits for",
         )
     why = f"no barrier orders line {line} before line {second.place.line}"
-    return why, "put a barrier (T.cuda.cta_sync, or an mbarrier arrive and wait) between them"
+    return why, _ordering_words(first, second)
+
+
+def _ordering_words(first: Event, second: Event) -> str:
+    """What would order a pair that nothing orders."""
+    if first.place.mnemonic in DRAINS:
+        waits = "T.ptx.cp_async.bulk.wait_group(0) after the commit_group of the copy at line"
+        return f"{waits} {first.place.line}, by the thread that issues it, then a barrier"
+    if first.place.mnemonic == "wgmma.mma_async":
+        wait = f"let T.ptx.wgmma.wait_group complete the wgmma at line {first.place.line}"
+        return f"{wait} before its warps arrive on what the thread that overwrites waits for"
+    if second.place.mnemonic in FILLS:
+        return f"let the thread that fills wait for an mbarrier (empty) on which the use at line {first.place.line} arrives"
+    if first.place.mnemonic in FILLS:
+        return f"wait, before line {second.place.line}, for the mbarrier and phase on which the copy completes"
+    return f"put {_barrier(first, second)}, or an mbarrier arrive and wait, between them"
 
 
 def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,20 @@ NEVER_TAKEN = "never been reached, or is in a branch that no thread took"
 BLOCKED = "not been reached: every thread that could is blocked before it"
 
 
+class _Waiter(NamedTuple):
+    place: Place
+    agents: Agents
+
+    def __str__(self) -> str:
+        return f"{self.agents} at line {self.place.line}"
+
+    def would_reach(self, place: Place) -> bool:
+        """Whether it comes to an instruction if it goes on: one that follows, or shares a loop, in no other branch."""
+        shared = min(len(place.branches), len(self.place.branches))
+        ahead = place.order > self.place.order or place.loops[:1] == self.place.loops[:1] != ()
+        return ahead and place.branches[:shared] == self.place.branches[:shared]
+
+
 def deadlock_finding(cluster: Cluster) -> Finding:
     """One finding: its details list every blocked group, its data holds the same for scripts."""
     waiting = sorted((g for g in cluster.groups if g.wait is not None), key=_place_in_program)
@@ -25,7 +39,11 @@ def deadlock_finding(cluster: Cluster) -> Finding:
     for g in waiting:
         alike.setdefault((g.cta.rank, g.wait_site, _waits_for(g)), []).append(g)
     groups = list(alike.values())
-    entries = [_blocked(cluster, found) for found in groups]
+    waiters = [_Waiter(found[0].wait_site or Place(), _together(found)[0]) for found in groups]
+    entries = [_blocked(cluster, found, waiters) for found in groups]
+    cause = _cause(entries, [_held_up_by(i, groups, waiters, entries) for i in range(len(groups))])
+    groups.insert(0, groups.pop(cause))
+    entries.insert(0, entries.pop(cause))
     details = _supplied(entries[0])
     for entry in entries[1:]:
         verb = _verb(entry["who"], "waits", "wait")
@@ -43,6 +61,46 @@ def deadlock_finding(cluster: Cluster) -> Finding:
         details=tuple(details),
         data=entries,
     )
+
+
+def _held_up_by(
+    i: int, groups: list[list[Group]], waiters: list[_Waiter], entries: list[dict[str, Any]]
+) -> list[int]:
+    """Who keeps others from supplying what entry i waits for, by number."""
+    first = groups[i][0]
+    if not isinstance(
+        _wait(first), MbarrierWait
+    ):  # anyone who does not wait for the same may be missing
+        mine, local = _waits_for(first), isinstance(first.wait, BarrierWait)
+        return [
+            j
+            for j, (other, *_) in enumerate(groups)
+            if _waits_for(other) != mine and (other.cta is first.cta or not local)
+        ]
+    suppliers = entries[i]["suppliers"]
+    missing = [s for s in suppliers if s["executed"] == 0] or suppliers
+    return [j for j, w in enumerate(waiters) if any(str(w) in s["held_by"] for s in missing)]
+
+
+def _cause(entries: list[dict[str, Any]], held_up_by: list[list[int]]) -> int:
+    """Number of the entry to name first: whom none of the others holds up, or one of those that wait for each other.
+
+    Among these it is one whose phase has begun and lacks something, else the first one of the program.
+    """
+    path = [0]
+    while held_up_by[path[-1]]:
+        holders = held_up_by[path[-1]]
+        again = [j for j in holders if j in path]
+        if again:
+            circle = sorted(path[path.index(again[0]) :])
+            return next((j for j in circle if _has_begun(entries[j])), circle[0])
+        path.append(holders[0])
+    return path[-1]
+
+
+def _has_begun(entry: dict[str, Any]) -> bool:
+    """Whether some of the arrivals of the phase have come, but not all of what it expects."""
+    return bool(entry.get("barrier", {}).get("arrivals"))
 
 
 def _place_in_program(g: Group) -> tuple[int, int, int]:
@@ -117,8 +175,11 @@ def _remedy(entry: dict[str, Any], wait: Wait) -> str:
         return "expect exactly the bytes of all copies of the phase, every box counted in full, and issue each of them"
     if not entry["suppliers"]:
         return f"let a thread, tcgen05.commit or a bulk copy arrive on {b.name}"
-    if missing and missing[0]["why"] == BLOCKED:
-        text = f"let line {missing[0]['line']} come before the wait, or leave it to threads that do not wait"
+    if missing and missing[0]["held_by"]:
+        line, (holder, *_) = missing[0]["line"], missing[0]["held_by"]
+        text = f"let line {line} come before the wait, or leave it to threads that do not wait"
+        if holder != f"{entry['who']} at line {entry['line']}":
+            text = f"{entry['who']} and {holder} wait for each other: let one of them go first"
         if wait.phase == 0 and b.pending == b.expected:
             text += "; a producer's first wait on a fresh barrier takes parity 1"
         return text
@@ -129,7 +190,7 @@ def _remedy(entry: dict[str, Any], wait: Wait) -> str:
     )
 
 
-def _blocked(cluster: Cluster, groups: list[Group]) -> dict[str, Any]:
+def _blocked(cluster: Cluster, groups: list[Group], waiters: list[_Waiter]) -> dict[str, Any]:
     """Groups of one CTA that wait at one place for the same."""
     first, (agents,) = groups[0], _together(groups)
     assert first.wait_site is not None
@@ -153,7 +214,8 @@ def _blocked(cluster: Cluster, groups: list[Group]) -> dict[str, Any]:
             "expected": b.expected,
             "bytes_missing": b.tx,
         }
-        entry["suppliers"] = _suppliers(cluster, b.name)
+        here = str(_Waiter(first.wait_site, agents))
+        entry["suppliers"] = _suppliers(cluster, b.name, waiters, here)
     return entry
 
 
@@ -165,18 +227,19 @@ def _supplied(entry: dict[str, Any]) -> list[str]:
     return found
 
 
-def _suppliers(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    """Instructions of the program that arrive on the barrier, and why they have not done more."""
+def _suppliers(
+    cluster: Cluster, name: str, waiters: list[_Waiter], here: str
+) -> list[dict[str, Any]]:
+    """Instructions of the program that arrive on the barrier that `here` waits for, and why they have not done more."""
     found = []
-    waiting = {
-        g.wait_site.line for g in cluster.groups if g.wait_site is not None and g.wait is not None
-    }
     for place in cluster.program.arrivals_on(name):
         executed = cluster.counts[place.order] - cluster.counts_before[place.order]
+        held_by = [str(w) for w in waiters if w.would_reach(place)]
         if executed:
             why = "executed once" if executed == 1 else f"executed {executed} times"
-        elif waiting and place.line > max(waiting):
-            why = BLOCKED
+        elif held_by:
+            others = [w for w in held_by if w != here]
+            why = f"{BLOCKED} ({', '.join(others)})" if others else BLOCKED
         else:
             why = NEVER_TAKEN
         found.append(
@@ -185,6 +248,7 @@ def _suppliers(cluster: Cluster, name: str) -> list[dict[str, Any]]:
                 "file": place.file,
                 "line": place.line,
                 "executed": executed,
+                "held_by": held_by,
                 "why": why,
             }
         )

@@ -198,6 +198,11 @@ class _Machine:
                 f"resource-limit: the kernel asks for clusters of {self.cluster_ctas} CTAs; "
                 f"{MAX_CLUSTER_CTAS} is the most that every GPU can launch"
             )
+        if 0 in self.grid:
+            shape = " x ".join(map(str, self.grid))
+            raise BadInput(
+                f"resource-limit: a grid of {shape} CTAs has none; each extent is at least 1"
+            )
         uneven = [
             f"{n} along {axis}"
             for axis, n, size in zip("xyz", self.grid, self.cluster_shape, strict=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import linecache
+import re
 from typing import Any
 
 import tvm
@@ -167,7 +169,7 @@ class _Reader:
                 if elements is not None and isinstance(extent, tirx.IntImm)
                 else None
             )
-        name, scope = str(b.name) or f"(unnamed {next(self.unnamed)})", str(b.scope())
+        name, scope = self.name(b), str(b.scope())
         new = ir.Buffer(name, str(b.dtype), elements, scope)
         if data is not None:
             base = self.expr(data)
@@ -183,6 +185,18 @@ class _Reader:
                 new.address = base
         self.buffers[b] = new
         return new
+
+    def name(self, b: Any) -> str:
+        """Its name in the IR, but `full` where the user wrote `full.init(1)`.
+
+        TVM's classes of barriers leave their arrays unnamed, or name them after their attribute (full_buf).
+        """
+        site = user_site(b.span) or ir.Site()
+        found = re.match(r"\s*(\w+)\.init\(", linecache.getline(site.file, site.line))
+        if found is not None and str(b.name) in ("", f"{found[1]}_buf"):
+            if not any(other.name == found[1] for other in self.buffers.values()):
+                return found[1]
+        return str(b.name) or f"(unnamed {next(self.unnamed)})"
 
     # -- statements -------------------------------------------------------------------------------------------------
     def block(self, stmt: Any) -> list[ir.Stmt]:

@@ -55,6 +55,7 @@ class _Translator:
         self.iterations: list[
             int
         ] = []  # slots that hold the iteration numbers of the enclosing loops
+        self.branches: list[int] = []  # first blocks of the enclosing branches
         self.loaded_from_global: Any = None
 
     def program(self) -> Program:
@@ -175,7 +176,13 @@ class _Translator:
         for slot in self.iterations:
             self.use(slot)  # keeps the iteration numbers in the group's registers
         place = Place(
-            mnemonic, site.file, site.line, len(self.instructions), tuple(self.iterations), private
+            mnemonic,
+            site.file,
+            site.line,
+            len(self.instructions),
+            tuple(self.iterations),
+            private,
+            tuple(self.branches),
         )
         self.instructions.append(place)
         return self.constant(("place", place, place.order))
@@ -218,8 +225,10 @@ class _Translator:
         self.branch(condition, taken, skipped)
         for block, body in ((taken, then), (skipped, orelse)):
             self.block = block
+            self.branches.append(block.number)
             if body is not None:
                 body()
+            self.branches.pop()
             self.jump_to(after.number)
         self.block = after
 

@@ -163,6 +163,29 @@ def test_a_deadlock_named_whoever_arrives_on_some_barrier_without_a_name():
     assert suppliers == ["empty.arrive(ring.stage)"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "waits", "why"),
+    [
+        ("barrier-count-two", "full.wait", "on mbarrier full (in phase 0 with 1 of 2 arrivals"),
+        ("expect-too-many", "full.wait", "on mbarrier full (in phase 0 with 1 of 1 arrivals"),
+        ("expect-without-arrive", "full.wait", "no instruction that arrives on it"),
+        ("missing-release", "empty.wait", "on mbarrier empty (in phase 0 with 0 of 8 arrivals"),
+        ("both-phases-zero", "empty.wait", "blocked before it (CTA 0 warps 0-7 at line {full})"),
+    ],
+)
+def test_a_deadlock_named_first_who_comes_first_in_the_program_and_no_barrier_of_tvms_classes(
+    fault, waits, why
+):
+    """Of those that wait for each other, it is the one whose barrier lacks something, by the name in the source."""
+    shape = (128, 128, 512)
+    mutant = make_mutant("hgemm_sm90", fault, 0, shape)
+    deadlock = next(f for f in verify(mutant.kernel, *shape).run.findings if f.code == "deadlock")
+    source = Path(deadlock.file).read_text().splitlines()
+    full = next(i for i, line in enumerate(source, 1) if "full.wait(" in line)
+    assert source[deadlock.line - 1].strip().startswith(f"{waits}(")
+    assert why.format(full=full) in deadlock.why
+
+
 def test_mmas_of_two_consumers_on_overlapping_columns_were_one_mma_issued_twice():
     shape = (512, 256, 64)
     mutant = make_mutant("hgemm_v9:ctas=1", "consumers-share-columns", 0, shape)
@@ -434,3 +457,18 @@ def _findings(func, schedule):
     lowered = lower(func)
     arrays = [np.ones(shape, dtype) for _, dtype, shape in lowered.parameters]
     return [str(f) for f in simulate(lowered, arrays, schedule=schedule).findings]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fault", "shape", "words"),
+    [
+        ("hgemm_v8", "no-cluster-sync-after-init", (512, 512, 192), "barrier.cluster.arrive and wait) before"),
+        ("hgemm_v1", "missing-final-sync", (128, 128, 64), "put a CTA barrier (T.cuda.cta_sync) between the last use"),
+        ("hgemm_sm90", "group-wait-too-loose", (128, 128, 512), "let T.ptx.wgmma.wait_group complete the wgmma at line"),
+        ("hgemm_sm90", "store-not-drained", (128, 128, 512), "T.ptx.cp_async.bulk.wait_group(0) after the commit_group"),
+        ("hgemm_sm90", "store-without-sync", (128, 128, 512), "put a CTA barrier (T.cuda.cta_sync), or an mbarrier"),
+    ],
+)  # fmt: skip
+def test_every_race_was_to_be_mended_by_a_cta_barrier(kernel, fault, shape, words):
+    verdict = verify(make_mutant(kernel, fault, 0, shape).kernel, *shape)
+    assert words in verdict.findings[0].fix

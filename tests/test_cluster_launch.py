@@ -118,6 +118,18 @@ def test_a_launch_that_cuda_refuses_is_one_sentence(grid, ctas, sentence):
     assert sentence in text and text.startswith("resource-limit: ") and "\n" not in text
 
 
+def test_a_grid_without_ctas_is_one_sentence():
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        bx, by = T.cta_id([4, 0])
+        tid = T.thread_id([32])
+        D[tid] = bx + by
+
+    with pytest.raises(BadInput, match="a grid of 4 x 0 x 1 CTAs has none"):
+        simulate(kernel, [np.zeros(32, np.int32)])
+
+
 def test_clusters_that_the_grid_has_in_one_dimension_only_are_one_sentence():
     """TVM 0.26 lays the CTAs of T.cluster_id along x, whatever the shape of a cluster; CUDA then refuses the launch."""
 

@@ -339,7 +339,8 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
     if not visible:
         executed = found.inits[0].place if found.inits else None
         init = cta.program.init_of(found.name) or executed
-        cta.report(findings.not_initialised(place, str(g), found.name, init))
+        of_peer = g.cta is not cta
+        cta.report(findings.not_initialised(place, str(g), found.name, init, of_peer))
     return found
 
 

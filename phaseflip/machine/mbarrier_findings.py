@@ -76,8 +76,10 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
     )
 
 
-def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Finding:
-    """A use without an init before it; `init` is the first of the program."""
+def not_initialised(
+    place: Place, who: str, name: str, init: Place | None, of_peer: bool
+) -> Finding:
+    """A use without an init before it; `init` is the first of the program, of_peer: by another CTA than the barrier's."""
     known = (
         "there is none"
         if init is None
@@ -88,7 +90,13 @@ def not_initialised(place: Place, who: str, name: str, init: Place | None) -> Fi
         f"no mbarrier.init of this barrier happens before: {known}",
         place=place,
         what=f"{who} uses {name}",
-        fix="one thread: T.ptx.mbarrier.init, then T.cuda.cta_sync() before anyone uses the barrier",
+        fix="one thread: T.ptx.mbarrier.init, then "
+        + (
+            "a cluster barrier (T.ptx.barrier.cluster.arrive and wait)"
+            if of_peer
+            else "T.cuda.cta_sync()"
+        )
+        + " before anyone uses the barrier",
     )
 
 

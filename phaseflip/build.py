@@ -12,7 +12,7 @@ from phaseflip.cuda_compile import compile_cubin, find_nvcc
 from phaseflip.devices import check_arch, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel
-from phaseflip.poll_limit import check_poll_limit, limit_polls
+from phaseflip.poll_limit import TRAP, check_poll_limit, limit_polls
 from phaseflip.prebuilt import Prebuilt
 
 
@@ -24,11 +24,12 @@ def build(
     directory: str | Path,
     arch: str = "",
     poll_limit_ms: int = 0,
+    at_limit: str = TRAP,
 ) -> Prebuilt:
     """Compile `kernel` at one shape for `arch` (default: the one that it needs) into a folder, made if need be.
 
-    With a poll limit, waits for an mbarrier trap after so many milliseconds. Raises BadInput for a bad shape,
-    architecture or limit, where TVM or nvcc refuse the kernel, and where nvcc is missing.
+    With a poll limit, waits for an mbarrier give up after so many milliseconds: TRAP, or GO_ON. Raises BadInput for a bad
+    shape, architecture or limit, where TVM or nvcc refuse the kernel, and where nvcc is missing.
     """
     arch = arch or default_arch(kernel.needs)
     check_arch(kernel, arch)
@@ -55,9 +56,12 @@ def build(
         atol=kernel.tolerance.atol,
         source_sha256="",
         poll_limit_ms=poll_limit_ms,
+        at_limit=at_limit,
         directory=folder,
     )
-    compiled = functools.cache(lambda text: compile_cubin(limit_polls(text, poll_limit_ms), arch))
+    compiled = functools.cache(
+        lambda text: compile_cubin(limit_polls(text, poll_limit_ms, at_limit), arch)
+    )
     source = lowered.export(built.file(".so"), lambda text: compiled(text).code)
     cubin = compiled(source)
     built.file(".cubin").write_bytes(cubin.code)

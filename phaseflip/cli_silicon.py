@@ -48,9 +48,9 @@ def add_commands(
     silicon.add_argument(
         "--hangs",
         type=extent,
-        default=10,
+        default=None,
         metavar="N",
-        help="launch a mutant no further after so many hangs in a row (default: 10)",
+        help="launch a mutant no further after so many hangs in a row (default: launch on)",
     )
     silicon.add_argument("--seed", type=extent, default=0, help="of the inputs (default: 0)")
     silicon.add_argument(
@@ -71,6 +71,7 @@ def add_commands(
 def _silicon(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     check_between("--launches", args.launches, 1, MOST_LAUNCHES)
+    args.hangs = args.launches if args.hangs is None else args.hangs
     check_between("--hangs", args.hangs, 1, MOST_LAUNCHES)
     args.jobs = worker_processes(args.jobs)
     manifest = _prepared(args)

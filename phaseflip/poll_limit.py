@@ -2,7 +2,12 @@
 
 TVM compiles a wait into a loop around mbarrier.try_wait, which by itself gives up after a while ("potentially blocking",
 PTX ISA, mbarrier.test_wait/try_wait). After a try that failed the loop compares %globaltimer with what it was after the
-first such try, and traps. A wait that succeeds at once executes no further instruction.
+first such try, and gives up. A wait that succeeds at once executes no further instruction.
+
+What happens then is one of two things. TRAP ends the launch with a CUDA error, which nobody overlooks and which costs the
+process. GO_ON ends the wait as if it had succeeded, and with it all later waits of the launch (known by %gridid) that would
+not succeed at once: the launch returns, with whatever it computed, and must be known by its duration to have hung; but
+any number of hangs can be observed in one process, and no thread misses a barrier because another one has gone.
 """
 
 from __future__ import annotations
@@ -12,19 +17,20 @@ import re
 from phaseflip.errors import BadInput
 
 MOST_MS = 600_000
+TRAP, GO_ON = "trap", "go on"
 TRAPPED = "unspecified launch failure"
 """What CUDA calls the error of a kernel that executed `trap` (cudaErrorLaunchFailure)."""
 
 _LOOP = re.compile(
     r'"(?P<label>\w+):\\n"\s*'
-    r'(?P<poll>"mbarrier\.(?:try|test)_wait[^"]*"\s*"@[^"]*"\s*)'
+    r'(?P<poll>"mbarrier\.(?:try|test)_wait[^"]*"\s*"@\w+\s+bra\.uni\s+(?P<done>\w+);\\n"\s*)'
     r'(?P<again>"bra\.uni\s+(?P=label);\\n")'
 )
 _ANY_LOOP = re.compile(
     r'"\w+:\\n"\s*"mbarrier\.(?:try|test)_wait[^"]*"\s*"@[^"]*"\s*(?!"mov\.u64\s+NOW)"'
 )
 _LIMITED = r"""".reg .pred                FIRST, LATE;\\n"
-        ".reg .u64                 SINCE, NOW;\\n"
+        ".reg .u64                 SINCE, NOW, GRID;\\n"
         "mov.u64                   SINCE, 0;\\n"
         "\g<label>:\\n"
         \g<poll>"mov.u64                   NOW, %%globaltimer;\\n"
@@ -32,8 +38,17 @@ _LIMITED = r"""".reg .pred                FIRST, LATE;\\n"
         "@FIRST mov.u64            SINCE, NOW;\\n"
         "sub.u64                   NOW, NOW, SINCE;\\n"
         "setp.gt.u64               LATE, NOW, {limit_ns};\\n"
-        "@LATE                     trap;\\n"
+        {at_limit}
         \g<again>"""
+_AT_LIMIT = {
+    TRAP: r'''"@LATE                     trap;\\n"''',
+    GO_ON: r'''"mov.u64                   GRID, %%gridid;\\n"
+        "@LATE st.volatile.global.u64 [phaseflip_gave_up], GRID;\\n"
+        "ld.volatile.global.u64    NOW, [phaseflip_gave_up];\\n"
+        "setp.eq.u64               LATE, NOW, GRID;\\n"
+        "@LATE bra                 \g<done>;\\n"''',
+}
+_GAVE_UP = "__device__ unsigned long long phaseflip_gave_up = ~0ull;  // %gridid of the last one\n"
 
 
 def check_poll_limit(limit_ms: int) -> int:
@@ -43,18 +58,20 @@ def check_poll_limit(limit_ms: int) -> int:
     return limit_ms
 
 
-def limit_polls(source: str, limit_ms: int) -> str:
-    """CUDA source whose waits for an mbarrier trap after `limit_ms` milliseconds; 0 leaves it as it is.
+def limit_polls(source: str, limit_ms: int, at_limit: str = TRAP) -> str:
+    """CUDA source whose waits for an mbarrier give up after `limit_ms` milliseconds; 0 leaves it as it is.
 
     Raises BadInput where the source waits in a loop of a form that is not known.
     """
     if not limit_ms:
         return source
-    limited = _LOOP.sub(_LIMITED.format(limit_ns=limit_ms * 1_000_000), source)
+    limited = _LOOP.sub(
+        _LIMITED.format(limit_ns=limit_ms * 1_000_000, at_limit=_AT_LIMIT[at_limit]), source
+    )
     unknown = len(_ANY_LOOP.findall(limited))
     if unknown:
         raise BadInput(
             f"{unknown} of the waits for an mbarrier in the CUDA source have a form that no poll limit is known for;"
             " build it without one"
         )
-    return limited
+    return _GAVE_UP + limited if at_limit == GO_ON else limited

@@ -27,7 +27,7 @@ FORMAT = 1
 class Prebuilt:
     """One kernel of a folder; `shape` is (M, N, K), `source_sha256` that of the CUDA text in the library.
 
-    Its waits for an mbarrier trap after `poll_limit_ms`, unless that is 0.
+    Its waits for an mbarrier give up after `poll_limit_ms`, unless that is 0, and then `at_limit`: "trap" or "go on".
     `commit` is what was checked out where it was built: `id`, `time`, `dirty`, or empty.
     """
 
@@ -41,6 +41,7 @@ class Prebuilt:
     atol: float
     source_sha256: str
     poll_limit_ms: int = 0
+    at_limit: str = "trap"
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
     commit: Mapping[str, Any] = field(default_factory=dict, hash=False)
     resources: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)

@@ -3,7 +3,7 @@
 A folder is prepared with TVM and nvcc, and launched where there is a GPU; they may be two machines.
 
     simulated/      a study of all mutants in the simulator, one run each
-    launched/       the mutants compiled with a poll limit, so that most hangs end by themselves
+    launched/       the mutants compiled with a poll limit, so that most hangs end by themselves and leave the process intact
     sanitized/      those of the catalogue again, with a limit that suits compute-sanitizer's pace
     mutants.json    what they are, and what became of them when they were built and simulated
     launches.jsonl  what became of their launches, a line for each mutant; sanitizer.jsonl: what the tools said
@@ -11,6 +11,7 @@ A folder is prepared with TVM and nvcc, and launched where there is a GPU; they 
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -22,13 +23,14 @@ from typing import Any
 from .devices import gpu_uuid
 from .errors import BadInput
 from .isolation import RAISED, RETURNED, WorkerPool
+from .poll_limit import GO_ON
 from .silicon_launch import TOOLS, sanitize
 
-FORMAT = 1
+FORMAT = 2
 SIMULATED = "simulated"
 MANIFEST, LAUNCHES, SANITIZER = "mutants.json", "launches.jsonl", "sanitizer.jsonl"
-POLL_LIMIT_MS = {"launched": 200, "sanitized": 20_000}
-"""Folder -> limit of the waits of its kernels."""
+POLL_LIMIT_MS = {"launched": 200, "sanitized": 10_000}
+"""Folder -> limit of the waits of its kernels, which go on then."""
 
 LAUNCHER = "phaseflip.silicon_launch:launch_many"
 BUILD_LIMIT_S, SANITIZER_LIMIT_S, LAUNCHER_LIMIT_S = 600.0, 120.0, 86_400.0
@@ -122,10 +124,10 @@ def build_mutant(call: dict[str, Any]) -> None:
         there = find_prebuilt(call["folder"], mutant["stem"], (M, N, K), call["arch"])
     except BadInput:
         there = None
-    if there is None or there.poll_limit_ms != call["limit_ms"]:
+    if there is None or (there.poll_limit_ms, there.at_limit) != (call["limit_ms"], GO_ON):
         made = make_mutant(mutant["kernel"], mutant["fault"], mutant["site_index"], (M, N, K))
         kernel = replace(made.kernel, name=mutant["stem"])
-        build(kernel, M, N, K, call["folder"], call["arch"], call["limit_ms"])
+        build(kernel, M, N, K, call["folder"], call["arch"], call["limit_ms"], GO_ON)
 
 
 def launch_all(
@@ -138,23 +140,32 @@ def launch_all(
 ) -> None:
     """Launch every mutant for which so many launches have not been asked yet, and write its counts when they are known.
 
-    One that hangs `hangs` times in a row is launched no further. Those that the simulator says hang come last.
+    One that hangs `hangs` times in a row is launched no further. Those that the simulator says hang come last, when all
+    others have ended: a process that is killed holds up the whole GPU.
     """
     folder = Path(directory)
     done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["asked"] == launches}
     about = _about(manifest)
-    calls = [
-        about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches, "hangs": hangs}
-        for m in sorted(built(manifest), key=lambda m: "deadlock" in m["codes"])
-        if m["stem"] not in done
-    ]  # fmt: skip
+    todo = [m for m in built(manifest) if m["stem"] not in done]
+    numbers = itertools.count(1)
     with WorkerPool(LAUNCHER, jobs=jobs, limit_s=LAUNCHER_LIMIT_S) as pool:
-        for number, (call, ended) in enumerate(pool.run([[call] for call in calls]), 1):
-            if ended.how != RETURNED:
-                raise RuntimeError(f"launching {call['stem']} {ended.how}: {ended.value}")
-            append_line(folder / LAUNCHES, {"stem": call["stem"]} | ended.value)
-            if progress is not None:
-                progress("launched", number, len(calls))
+        for hanging in (False, True):
+            calls = [
+                about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches, "hangs": hangs}
+                for m in todo
+                if _hangs(m) == hanging
+            ]  # fmt: skip
+            for call, ended in pool.run([[call] for call in calls]):
+                if ended.how != RETURNED:
+                    raise RuntimeError(f"launching {call['stem']} {ended.how}: {ended.value}")
+                append_line(folder / LAUNCHES, {"stem": call["stem"]} | ended.value)
+                if progress is not None:
+                    progress("launched", next(numbers), len(todo))
+
+
+def _hangs(mutant: Mutant) -> bool:
+    """Whether the simulator expects that it hangs on a GPU."""
+    return not {"deadlock", "barrier-mismatch", "divergent-collective"}.isdisjoint(mutant["codes"])
 
 
 def _about(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -97,12 +97,12 @@ def _says(row: dict[str, Any]) -> str:
 
 
 def _tool(said: dict[str, Any] | None) -> str:
-    """How many errors a tool reports, "-" for none; where the launch hung, whether it reported one before."""
+    """How many errors a tool reports, "-" for none, and whether the launch hung."""
     if said is None:
         return ""
     if said["errors"] == HUNG:
-        return "an error, hangs" if said["first"] else "hangs"
-    return str(said["errors"] or "-")
+        return HUNG
+    return str(said["errors"] or "-") + (f" ({HUNG})" if said["hung"] else "")
 
 
 def operator_table(rows: Iterable[dict[str, Any]]) -> str:

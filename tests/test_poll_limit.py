@@ -10,7 +10,7 @@ from phaseflip.cuda_compile import compile_cubin
 from phaseflip.errors import BadInput
 from phaseflip.kernel import find_kernel
 from phaseflip.lowering import generated
-from phaseflip.poll_limit import MOST_MS, check_poll_limit, limit_polls
+from phaseflip.poll_limit import GO_ON, MOST_MS, check_poll_limit, limit_polls
 from tests.test_build import needs_nvcc
 
 LOOP = """asm volatile("{\\n"
@@ -39,6 +39,28 @@ def test_the_trap_comes_between_a_try_that_failed_and_the_next() -> None:
         )
     ]
     assert order == sorted(order)
+
+
+def test_a_launch_that_gave_up_waits_no_more() -> None:
+    """After a try that failed: late ones name their grid; whoever belongs to the grid so named goes on."""
+    limited = limit_polls(LOOP, 250, GO_ON)
+    head, *lines = [line.strip().strip('"') for line in limited.splitlines()]
+    assert head.startswith("__device__ unsigned long long phaseflip_gave_up = ~0ull;")
+    order = [
+        next(i for i, line in enumerate(lines) if re.match(pattern, line))
+        for pattern in (
+            r"@P1 bra",
+            r"setp\.gt\.u64 +LATE, NOW, 250000000;",
+            r"mov\.u64 +GRID, %%gridid;",
+            r"@LATE st\.volatile\.global\.u64 \[phaseflip_gave_up\], GRID;",
+            r"ld\.volatile\.global\.u64 +NOW, \[phaseflip_gave_up\];",
+            r"setp\.eq\.u64 +LATE, NOW, GRID;",
+            r"@LATE bra +DONE;",
+            r"bra\.uni AGAIN",
+        )
+    ]
+    assert order == sorted(order)
+    assert "trap" not in limited
 
 
 def test_no_limit_changes_nothing() -> None:
@@ -75,7 +97,10 @@ def test_every_wait_of_a_kernel_is_limited(
     waits = len(re.findall(r"mbarrier\.try_wait", source))
     limited = limit_polls(source, 100)
     assert waits == limited.count("trap;") == 1
-    before, after = (compile_cubin(text, arch) for text in (source, limited))
-    assert before.code != after.code
-    (used,) = after.resources.values()
-    assert used["spill_store_bytes"] == 0
+    before, *after = (
+        compile_cubin(text, arch) for text in (source, limited, limit_polls(source, 100, GO_ON))
+    )
+    for cubin in after:
+        assert before.code != cubin.code
+        (used,) = cubin.resources.values()
+        assert used["spill_store_bytes"] == 0

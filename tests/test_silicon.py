@@ -6,13 +6,15 @@ import os
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from phaseflip import cli, silicon, silicon_launch, silicon_report
+from phaseflip import cli, cuda_runtime, silicon, silicon_launch, silicon_report
 from phaseflip.errors import BadInput
+from phaseflip.inputs import make_inputs
 from phaseflip.oracle import fill_poison, reference
 from phaseflip.prebuilt import find_prebuilt
 from tests.test_build import made, needs_nvcc
@@ -30,10 +32,12 @@ CALL = {
 
 def told(orders: str) -> Any:
     """In place of a child's launches: a letter for each, wherever a child takes up (the file holds how far it got)."""
+    right = reference(
+        *make_inputs("normal", *SHAPE, CALL["seed"], "float16")
+    )  # BLAS must not start after a fork
 
     def launch(out: Connection, built: Any, operands: Any, launches: int) -> None:
         file = Path(built.directory, "done")
-        D = reference(*operands)
         out.send(("ready", None))
         for _ in range(launches):
             number = len(file.read_text()) if file.exists() else 0
@@ -43,11 +47,13 @@ def told(orders: str) -> Any:
                 time.sleep(60)
             if order == "d":
                 os._exit(3)
-            if order in "te":
-                words = {"t": "unspecified launch failure", "e": "an illegal memory access"}
-                out.send(("error", f"CUDA error: {words[order]}"))
+            if order == "t":
+                out.send(("hang", None))
+                continue
+            if order == "e":
+                out.send(("error", "CUDA error: an illegal memory access"))
                 return
-            result = D.copy()
+            result = right.copy()
             if order == "w":
                 result[0, 0] = np.nan
             if order == "u":
@@ -93,6 +99,33 @@ def test_what_hangs_again_and_again_is_launched_no_further(
     assert (counts["asked"], counts["launches"], counts["hangs"]) == (9, 7, 5)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "kinds"),
+    [
+        ([0, 0, 0], ["output", "output", "output"]),
+        ([0, 0.2, 0], ["output", "hang", "output"]),
+        ([0.2, 0, 0, 0], ["output", "output", "output"]),  # the first one loads the code
+        ([0.2, 0.2, 0, 0.2], ["hang", "output", "hang"]),
+    ],
+)
+def test_a_launch_that_lasts_as_long_as_its_poll_limit_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: list[float], kinds: list[str]
+) -> None:
+    import torch
+
+    waits = iter(seconds)
+    said: list[Any] = []
+    out: Any = SimpleNamespace(send=said.append)
+    module = {"main": lambda A, B, D: time.sleep(next(waits))}
+    monkeypatch.setattr(cuda_runtime, "load", lambda *_: module)
+    monkeypatch.setattr(cuda_runtime, "to_gpu", torch.from_numpy)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    built = made(tmp_path, poll_limit_ms=100, at_limit="go on")
+    silicon_launch._launch(out, built, make_inputs("normal", *SHAPE, 0, built.dtype), 3)
+    assert [kind for kind, _ in said] == ["ready", *kinds]
+    assert next(waits, None) is None
+
+
 MUTANTS = [
     ("no-op", "control", "equivalent", []),
     ("missing-release", "catalogue", "killed as expected", ["deadlock"]),
@@ -136,10 +169,34 @@ RUNS = [
 
 def test_the_tables_and_the_summary() -> None:
     tools = [
-        {"stem": "k missing-release 0", "tool": "racecheck", "errors": "hung", "first": ""},
-        {"stem": "k missing-release 0", "tool": "synccheck", "errors": "hung", "first": "Missing"},
-        {"stem": "k missing-wgmma-fence 0", "tool": "memcheck", "errors": 0, "first": ""},
-        {"stem": "k no-op 0", "tool": "initcheck", "errors": 2, "first": "Uninitialized"},
+        {
+            "stem": "k missing-release 0",
+            "tool": "racecheck",
+            "errors": "hung",
+            "first": "",
+            "hung": True,
+        },
+        {
+            "stem": "k missing-release 0",
+            "tool": "synccheck",
+            "errors": 1,
+            "first": "Missing",
+            "hung": True,
+        },
+        {
+            "stem": "k missing-wgmma-fence 0",
+            "tool": "memcheck",
+            "errors": 0,
+            "first": "",
+            "hung": False,
+        },
+        {
+            "stem": "k no-op 0",
+            "tool": "initcheck",
+            "errors": 2,
+            "first": "Uninitialized",
+            "hung": False,
+        },
     ]
     rows = silicon_report.merged(MANIFEST, RUNS, tools)
     assert [(r["passes"], r["wrong"], r["hangs"], r["other_bits"]) for r in rows] == [
@@ -162,7 +219,7 @@ def test_the_tables_and_the_summary() -> None:
     assert lines[2] == "| no-op | 40 | nothing | 10 |  |  |  |  |  |  | 2 |"
     assert (
         lines[3]
-        == "| missing-release | 41 | `deadlock` |  |  | 3 of 3 |  | hangs | an error, hangs |  |  |"
+        == "| missing-release | 41 | `deadlock` |  |  | 3 of 3 |  | hung | 1 (hung) |  |  |"
     )
     assert lines[4].endswith("| `missing-wgmma-fence register` | 10 |  |  |  |  |  | - |  |")
     assert silicon_report.operator_table(rows).splitlines()[2:] == [
@@ -177,17 +234,18 @@ def test_the_tables_and_the_summary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "errors"),
+    ("said", "errors", "hung"),
     [
-        ("========= ERROR SUMMARY: 0 errors\n", 0),
-        ("========= ERROR SUMMARY: 3 errors (2 not printed)\n", 3),
-        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2),
-        ("RuntimeError: CUDA error: unspecified launch failure\n========= ERROR SUMMARY: 1 error\n", "hung"),
-        ("Segmentation fault\n", "no verdict"),
+        ("========= ERROR SUMMARY: 0 errors\n", 0, False),
+        ("========= ERROR SUMMARY: 3 errors (2 not printed)\n", 3, False),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2, False),
+        (f"{silicon_launch.REACHED}\n========= ERROR SUMMARY: 1 error\n", 1, True),
+        ("Segmentation fault\n", "no verdict", False),
     ],
-)  # fmt: skip
-def test_what_a_tool_says(said: str, errors: Any) -> None:
-    assert silicon_launch.read_report(said)["errors"] == errors
+)
+def test_what_a_tool_says(said: str, errors: Any, hung: bool) -> None:
+    report = silicon_launch.read_report(said)
+    assert (report["errors"], report["hung"]) == (errors, hung)
 
 
 def test_the_first_message_of_a_tool() -> None:
@@ -236,7 +294,7 @@ def test_a_folder_is_prepared_once_and_for_one_study(
         built = find_prebuilt(
             Path(folder, name), "hgemm_sm90 missing-release 0", (128, 128, 384), "sm_90a"
         )
-        assert built.poll_limit_ms == limit
+        assert (built.poll_limit_ms, built.at_limit) == (limit, "go on")
     monkeypatch.setattr(silicon, "prepare", lambda *_, **__: pytest.fail("prepared again"))
     assert cli.main(words) == cli.CLEAN
     capsys.readouterr()

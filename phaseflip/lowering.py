@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -150,13 +151,36 @@ def export_library(functions: dict[str, Any], arch: str, file: Path, compile: Co
 
 
 def _runtime_module(functions: dict[str, Any], arch: str, compile: Compile) -> Any:
-    """Host and device modules of all functions; TVM's own choice of a compiler and an architecture is kept out of it."""
+    """Host and device modules of all functions."""
     build = importlib.import_module("tvm.tirx.build")
     lowered = _run_passes(functions, arch)
-    usual = tvm.get_global_func(COMPILE_CALLBACK, allow_missing=True)
-    tvm.register_global_func(COMPILE_CALLBACK, lambda source: compile(str(source)), override=True)
-    try:
+    with compiling_by(compile):
         return build.tir_to_runtime(*lowered, _host_target())
+
+
+@contextlib.contextmanager
+def compiling_by(compile: Compile) -> Iterator[None]:
+    """Where TVM has its CUDA runtime, it compiles at once what it generates: let it use `compile` for that.
+
+    Its own choice is an architecture, that of the GPU here, and a compiler. What `compile` raises arrives as it was: on
+    its way through TVM an error of a type that TVM does not know becomes a RuntimeError.
+    """
+    usual, raised = tvm.get_global_func(COMPILE_CALLBACK, allow_missing=True), []
+
+    def compiled(source: Any) -> bytes:
+        try:
+            return compile(str(source))
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    tvm.register_global_func(COMPILE_CALLBACK, compiled, override=True)
+    try:
+        yield
+    except Exception:
+        if raised:
+            raise raised[0] from None
+        raise
     finally:
         if usual is not None:
             tvm.register_global_func(COMPILE_CALLBACK, usual, override=True)

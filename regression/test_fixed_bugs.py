@@ -11,6 +11,7 @@ import tvm
 
 from phaseflip import benchmark, lower, lowering, simulate, tir_nodes
 from phaseflip.conformance.tma import CORNERS, box_kernel
+from phaseflip.errors import BadInput
 from phaseflip.finding import Place
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
@@ -406,6 +407,18 @@ def test_on_a_machine_with_a_gpu_tvm_compiled_for_that_gpu(monkeypatch):
         assert tvm.get_global_func(name)("text") == b"by TVM"  # restored
     finally:
         tvm.register_global_func(name, usual, override=True)
+
+
+def test_on_a_machine_with_a_gpu_what_nvcc_refused_was_an_error_of_the_harness(monkeypatch):
+    build = importlib.import_module("tvm.tirx.build")
+    through_tvm = tvm.runtime.convert(lambda *_: tvm.get_global_func(lowering.COMPILE_CALLBACK)(""))
+    monkeypatch.setattr(build, "tir_to_runtime", through_tvm)
+
+    def refuse(source):
+        raise BadInput("nvcc cannot compile it")
+
+    with pytest.raises(BadInput, match="nvcc cannot compile it"):
+        lowering.export_library({"main": shared.store_load()}, "sm_90a", Path("x.so"), refuse)
 
 
 def test_a_conformance_family_of_one_program_had_no_function_of_its_name(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from phaseflip.devices import ARCHS
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
+from phaseflip.lowering import cuda_source
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3"]
 FACTORY = """\
@@ -154,12 +155,7 @@ EVENTS = {
 
 def cuda_events(kernel: Kernel, shape: tuple[int, int, int]) -> list[str]:
     """The synchronisation of the generated CUDA kernel in source order, runs of one kind merged."""
-    import tvm
-
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_100a"})
-    module = tvm.IRModule({"main": kernel.build(*shape)})
-    compiled = tvm.compile(module, target=target, tir_pipeline="tirx")
-    source = compiled.mod.imports[0].inspect_source()
+    source = cuda_source(kernel.build(*shape))
     events: list[str] = []
     for line in source[source.index("__global__") :].splitlines():
         for event, pattern in EVENTS.items():

@@ -32,8 +32,9 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 
 def run(suite: pytest.Pytester, *words: str) -> pytest.RunResult:
+    strict = ("-W", "error", "-W", "ignore:Benchmarks are automatically disabled")
     return suite.runpytest_subprocess(
-        "-p", "phaseflip.pytest_plugin", "-p", "no:cacheprovider", "-W", "error", *words
+        "-p", "phaseflip.pytest_plugin", "-p", "no:cacheprovider", *strict, *words
     )
 
 

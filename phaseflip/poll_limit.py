@@ -7,7 +7,8 @@ first such try, and gives up. A wait that succeeds at once executes no further i
 What happens then is one of two things. TRAP ends the launch with a CUDA error, which nobody overlooks and which costs the
 process. GO_ON ends the wait as if it had succeeded, and with it all later waits of the launch (known by %gridid) that would
 not succeed at once: the launch returns, with whatever it computed, and must be known by its duration to have hung; but
-any number of hangs can be observed in one process, and no thread misses a barrier because another one has gone.
+any number of hangs can be observed in one process, and no thread misses a barrier because another one has gone. Its tries
+give up by themselves after a tenth of a millisecond, not the 10 that TVM asks for, since every later wait costs one.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _AT_LIMIT = {
         "setp.eq.u64               LATE, NOW, GRID;\\n"
         "@LATE bra                 \g<done>;\\n"''',
 }
+_HINT = re.compile(r"(mbarrier\.try_wait[^\"]*\], %\d+), %\d+;")  # suspendTimeHint, in ns
 _GAVE_UP = "__device__ unsigned long long phaseflip_gave_up = ~0ull;  // %gridid of the last one\n"
 
 
@@ -74,4 +76,4 @@ def limit_polls(source: str, limit_ms: int, at_limit: str = TRAP) -> str:
             f"{unknown} of the waits for an mbarrier in the CUDA source have a form that no poll limit is known for;"
             " build it without one"
         )
-    return _GAVE_UP + limited if at_limit == GO_ON else limited
+    return _GAVE_UP + _HINT.sub(r"\1, 100000;", limited) if at_limit == GO_ON else limited

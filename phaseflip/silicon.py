@@ -15,7 +15,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ SIMULATED = "simulated"
 MANIFEST, LAUNCHES, SANITIZER = "mutants.json", "launches.jsonl", "sanitizer.jsonl"
 POLL_LIMIT_MS = {"launched": 200, "sanitized": 10_000}
 """Folder -> limit of the waits of its kernels, which go on then."""
+NOWHERE, MBARRIERS, COLLECTIVES = "nowhere", "waits for mbarriers", "barriers and collectives"
+"""Where a mutant may hang: only the waits for mbarriers have a limit."""
 
 LAUNCHER = "phaseflip.silicon_launch:launch_many"
 BUILD_LIMIT_S, SANITIZER_LIMIT_S, LAUNCHER_LIMIT_S = 600.0, 120.0, 86_400.0
@@ -140,8 +142,8 @@ def launch_all(
 ) -> None:
     """Launch every mutant for which so many launches have not been asked yet, and write its counts when they are known.
 
-    One that hangs `hangs` times in a row is launched no further. Those that the simulator says hang come last, when all
-    others have ended: a process that is killed holds up the whole GPU.
+    One that hangs `hangs` times in a row is launched no further. What the simulator expects to hang comes after all
+    others, and last what only killing ends, for that holds up the whole GPU.
     """
     folder = Path(directory)
     done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["asked"] == launches}
@@ -149,11 +151,11 @@ def launch_all(
     todo = [m for m in built(manifest) if m["stem"] not in done]
     numbers = itertools.count(1)
     with WorkerPool(LAUNCHER, jobs=jobs, limit_s=LAUNCHER_LIMIT_S) as pool:
-        for hanging in (False, True):
+        for hangs_in in (NOWHERE, MBARRIERS, COLLECTIVES):
             calls = [
                 about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches, "hangs": hangs}
                 for m in todo
-                if _hangs(m) == hanging
+                if _hangs_in(m) == hangs_in
             ]  # fmt: skip
             for call, ended in pool.run([[call] for call in calls]):
                 if ended.how != RETURNED:
@@ -163,9 +165,12 @@ def launch_all(
                     progress("launched", next(numbers), len(todo))
 
 
-def _hangs(mutant: Mutant) -> bool:
-    """Whether the simulator expects that it hangs on a GPU."""
-    return not {"deadlock", "barrier-mismatch", "divergent-collective"}.isdisjoint(mutant["codes"])
+def _hangs_in(mutant: Mutant) -> str:
+    """Where the simulator expects that it hangs on a GPU."""
+    codes = set(mutant["codes"])
+    if codes & {"barrier-mismatch", "divergent-collective"}:
+        return COLLECTIVES
+    return MBARRIERS if "deadlock" in codes else NOWHERE
 
 
 def _about(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -195,9 +200,9 @@ def sanitize_all(
         if (m["stem"], tool) not in done
     ]  # fmt: skip
     with ThreadPoolExecutor(jobs) as threads:
-        told = zip(calls, threads.map(sanitize, calls), strict=True)
-        for number, (call, said) in enumerate(told, 1):
-            append_line(folder / SANITIZER, {"stem": call["stem"]} | said)
+        running = {threads.submit(sanitize, call): call["stem"] for call in calls}
+        for number, future in enumerate(as_completed(running), 1):
+            append_line(folder / SANITIZER, {"stem": running[future]} | future.result())
             if progress is not None:
                 progress("sanitized", number, len(calls))
 

@@ -26,7 +26,7 @@ from .inputs import make_inputs, numpy_dtype
 from .prebuilt import Prebuilt, find_prebuilt
 
 Counts = dict[str, Any]
-START_LIMIT_S, LAUNCH_LIMIT_S = 60.0, 1.5
+START_LIMIT_S, LAUNCH_LIMIT_S = 60.0, 2.0
 """Time that a child has until CUDA has started, and for each launch."""
 
 OUTPUT, ERROR, HANG, KILLED, READY = "output", "error", "hang", "killed", "ready"

@@ -63,6 +63,14 @@ def test_a_launch_that_gave_up_waits_no_more() -> None:
     assert "trap" not in limited
 
 
+@pytest.mark.parametrize("hint", ["", ", %2"])
+def test_tries_that_are_many_are_short(hint: str) -> None:
+    source = LOOP.replace("[%0], %1;", f"[%0], %1{hint};")
+    short = ", 100000" if hint else ""
+    assert f"P1, [%0], %1{short};" in limit_polls(source, 250, GO_ON)
+    assert f"P1, [%0], %1{hint};" in limit_polls(source, 250)
+
+
 def test_no_limit_changes_nothing() -> None:
     assert limit_polls(LOOP, 0) is LOOP
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from . import device_ir as ir
@@ -110,6 +111,26 @@ def shared_uses(e: Any) -> list[tuple[ir.Buffer, int]]:
             index = index.b
         found.append((e.buffer, index.value if isinstance(index, ir.Const) else 0))
     return found
+
+
+_INTEGER = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "shl": operator.lshift, "shr": operator.rshift,
+    "bitand": operator.and_, "bitor": operator.or_, "bitxor": operator.xor,
+}  # fmt: skip
+
+
+def value_at_zero(e: Any, lets: dict[ir.Var, Any]) -> int | None:
+    """An index where every variable is 0, but those that `lets` binds to an index; None if it is computed unusually."""
+    if isinstance(e, ir.Const):
+        return int(e.value)
+    if isinstance(e, ir.Cast):
+        return value_at_zero(e.a, lets)
+    if isinstance(e, ir.Var):
+        return (value_at_zero(lets[e], lets) if e in lets else 0) or 0
+    if isinstance(e, ir.Binary) and e.op in _INTEGER:
+        a, b = value_at_zero(e.a, lets), value_at_zero(e.b, lets)
+        return None if a is None or b is None else int(_INTEGER[e.op](a, b))
+    return None
 
 
 def private_loads(function: ir.Function) -> dict[ir.Load, str]:

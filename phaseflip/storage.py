@@ -7,7 +7,7 @@ from typing import Any
 from . import device_ir as ir
 from .errors import UnsupportedInstruction
 from .instructions import dtype_size
-from .ir_queries import children, collect_indexed, roots, shared_uses, walk
+from .ir_queries import children, collect_indexed, roots, shared_uses, value_at_zero, walk
 from .program import DYNAMIC_SHARED_BASE
 
 
@@ -97,11 +97,23 @@ class Layout:
         return found
 
     def shared_names(self, body: list[ir.Stmt]) -> list[tuple[int, str]]:
-        """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending."""
+        """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending.
+
+        Of a view that is only stored to, the offset is that of one thread's first store.
+        """
         lowest: dict[str, int] = {}
         for statement in walk(body):
             for e in roots(statement):
                 for buffer, index in shared_uses(e):
                     offset = self.shared[buffer.root] + index * dtype_size(buffer.dtype)
                     lowest[buffer.name] = min(offset, lowest.get(buffer.name, offset))
+        named = {offset for name, offset in lowest.items() if not name.startswith("(")}
+        lets = {s.var: s.value for s in walk(body) if isinstance(s, ir.Let)}
+        for s in walk(body):
+            if isinstance(s, ir.Store) and s.buffer.root.own_shared and s.buffer.name not in lowest:
+                first = value_at_zero(s.index, lets)
+                if first is not None:
+                    offset = self.shared[s.buffer.root] + first * dtype_size(s.buffer.dtype)
+                    if offset not in named:
+                        lowest[s.buffer.name] = offset
         return sorted((offset, name) for name, offset in lowest.items())

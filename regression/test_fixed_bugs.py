@@ -187,6 +187,13 @@ def test_a_deadlock_named_first_who_comes_first_in_the_program_and_no_barrier_of
     assert why.format(full=full) in deadlock.why
 
 
+def test_a_buffer_that_threads_only_store_to_had_the_name_of_a_copys_view():
+    shape = (128, 128, 384)
+    mutant = make_mutant("hgemm_sm90", "store-without-sync", 0, shape)
+    race = verify(mutant.kernel, *shape).findings[0]
+    assert race.title == "race shared raw" and "reads Dsmem (" in race.what
+
+
 def test_mmas_of_two_consumers_on_overlapping_columns_were_one_mma_issued_twice():
     shape = (512, 256, 64)
     mutant = make_mutant("hgemm_v9:ctas=1", "consumers-share-columns", 0, shape)

@@ -264,6 +264,8 @@ def _ordering_words(first: Event, second: Event) -> str:
     if first.place.mnemonic == "wgmma.mma_async":
         wait = f"let T.ptx.wgmma.wait_group complete the wgmma at line {first.place.line}"
         return f"{wait} before its warps arrive on what the thread that overwrites waits for"
+    if first.place.mnemonic in FILLS and second.place.mnemonic in FILLS:
+        return "let the fill wait, by the empty barrier of its stage, until what was there has been read"
     if second.place.mnemonic in FILLS:
         return f"let the thread that fills wait for an mbarrier (empty) on which the use at line {first.place.line} arrives"
     if first.place.mnemonic in FILLS:

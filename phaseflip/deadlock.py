@@ -9,9 +9,10 @@ import numpy as np
 
 from .finding import Finding, Place
 from .machine.barriers import BarrierWait
+from .machine.cluster_barrier import ClusterWait
 from .machine.cta import Cluster
-from .machine.mbarrier import LanesWait, MbarrierWait
-from .machine.tensor_memory import AllocationWait
+from .machine.mbarrier import NEVER, LanesWait, MbarrierWait
+from .machine.tensor_memory import AllocationWait, PairWait
 from .machine.warp import Agents, Group, Wait
 
 NEVER_TAKEN = "never been reached, or is in a branch that no thread took"
@@ -26,10 +27,18 @@ class _Waiter(NamedTuple):
         return f"{self.agents} at line {self.place.line}"
 
     def would_reach(self, place: Place) -> bool:
-        """Whether it comes to an instruction if it goes on: one that follows, or shares a loop, in no other branch."""
-        shared = min(len(place.branches), len(self.place.branches))
-        ahead = place.order > self.place.order or place.loops[:1] == self.place.loops[:1] != ()
-        return ahead and place.branches[:shared] == self.place.branches[:shared]
+        """Whether it comes to an instruction if it goes on: one that follows, or shares a loop, in no other branch.
+
+        Branches that follow each other are taken for roles, of which a thread has one, unless they are of one loop's body.
+        """
+        here, there = self.place, place
+        ahead = there.order > here.order or there.loops[:1] == here.loops[:1] != ()
+        pairs = zip(there.branches, here.branches, strict=False)
+        parting = next(((a, b) for a, b in pairs if a != b), None)
+        if parting is None:
+            return ahead
+        arms_of_one_if = abs(parting[0] - parting[1]) == 1  # numbered so by the translator
+        return ahead and here.loops == there.loops != () and not arms_of_one_if
 
 
 def deadlock_finding(cluster: Cluster) -> Finding:
@@ -57,7 +66,7 @@ def deadlock_finding(cluster: Cluster) -> Finding:
         _reason(first),
         place=site,
         what=f"{first['who']} {_verb(first['who'], 'waits', 'wait')} for ever; no thread can run, nothing is in flight",
-        fix=_remedy(first, _wait(groups[0][0])),
+        fix=_remedy(first, groups[0][0]),
         details=tuple(details),
         data=entries,
     )
@@ -68,9 +77,7 @@ def _held_up_by(
 ) -> list[int]:
     """Who keeps others from supplying what entry i waits for, by number."""
     first = groups[i][0]
-    if not isinstance(
-        _wait(first), MbarrierWait
-    ):  # anyone who does not wait for the same may be missing
+    if not isinstance(_wait(first), MbarrierWait):  # whoever waits elsewhere may be missing
         mine, local = _waits_for(first), isinstance(first.wait, BarrierWait)
         return [
             j
@@ -87,15 +94,22 @@ def _cause(entries: list[dict[str, Any]], held_up_by: list[list[int]]) -> int:
 
     Among these it is one whose phase has begun and lacks something, else the first one of the program.
     """
-    path = [0]
-    while held_up_by[path[-1]]:
-        holders = held_up_by[path[-1]]
-        again = [j for j in holders if j in path]
-        if again:
-            circle = sorted(path[path.index(again[0]) :])
-            return next((j for j in circle if _has_begun(entries[j])), circle[0])
-        path.append(holders[0])
-    return path[-1]
+    concerned = sorted({0} | _behind(0, held_up_by))
+    free = [i for i in concerned if not held_up_by[i]]
+    circle = [i for i in concerned if i in _behind(i, held_up_by)]
+    return next(iter(free + [i for i in circle if _has_begun(entries[i])] + circle))
+
+
+def _behind(i: int, held_up_by: list[list[int]]) -> set[int]:
+    """Who holds up entry i, directly or through others."""
+    found: set[int] = set()
+    waiting = [*held_up_by[i]]
+    while waiting:
+        j = waiting.pop()
+        if j not in found:
+            found.add(j)
+            waiting += held_up_by[j]
+    return found
 
 
 def _has_begun(entry: dict[str, Any]) -> bool:
@@ -161,33 +175,54 @@ def _reason(entry: dict[str, Any]) -> str:
     return text
 
 
-def _remedy(entry: dict[str, Any], wait: Wait) -> str:
+def _remedy(entry: dict[str, Any], g: Group) -> str:
     """What would let the first waiter go on."""
+    wait = _wait(g)
+    if isinstance(wait, MbarrierWait):
+        return _phase_remedy(entry, wait, g)
     if isinstance(wait, BarrierWait):
-        return "let as many threads reach the barrier as it expects, or lower its count"
+        return "let as many threads reach the barrier as it expects, all barriers in one order, or lower its count"
+    if isinstance(wait, ClusterWait):
+        return "let every thread of the cluster that does not exit arrive at the cluster barrier"
+    if isinstance(wait, PairWait) or (
+        isinstance(wait, AllocationWait) and wait.pair is not None and not wait.pair.complete
+    ):
+        return "let one warp of each CTA of the pair execute it"
     if isinstance(wait, AllocationWait):
         return "let tcgen05.dealloc free the columns before it, or ask for fewer"
-    if not isinstance(wait, MbarrierWait):
-        return "let what is waited for happen before the wait"
-    b = wait.barrier
-    missing = [s for s in entry["suppliers"] if s["executed"] == 0]
+    return "let what is waited for happen before the wait"
+
+
+def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group) -> str:
+    """What would let the phase of an mbarrier complete."""
+    b, suppliers = wait.barrier, entry["suppliers"]
+    missing = [s for s in suppliers if s["executed"] == 0]
     if not b.pending:
         return "expect exactly the bytes of all copies of the phase, every box counted in full, and issue each of them"
-    if not entry["suppliers"]:
+    if not suppliers:
         return f"let a thread, tcgen05.commit or a bulk copy arrive on {b.name}"
     if missing and missing[0]["held_by"]:
         line, (holder, *_) = missing[0]["line"], missing[0]["held_by"]
         text = f"let line {line} come before the wait, or leave it to threads that do not wait"
         if holder != f"{entry['who']} at line {entry['line']}":
-            text = f"{entry['who']} and {holder} wait for each other: let one of them go first"
-        if wait.phase == 0 and b.pending == b.expected:
-            text += "; a producer's first wait on a fresh barrier takes parity 1"
+            text = f"{entry['who']} and {holder} hold each other up: let one of them go first"
+        begun = b.pending < b.expected
+        if (
+            wait.phase == 0
+            and not begun
+            and (b.consumed[g.lanes + g.cta.first_component] == NEVER).all()
+        ):
+            text += "; who fills a stage waits first with parity 1, which a fresh barrier lets pass"
+        if begun:
+            text += ", or give mbarrier.init the number of arrivals that come"
         return text
     if missing:
         return f"let the threads that should arrive reach line {missing[0]['line']}"
-    return (
-        f"let {b.expected} arrivals come in every phase, or give mbarrier.init the number that do"
-    )
+    if b.pending == b.expected:
+        lines = " and ".join(str(s["line"]) for s in suppliers)
+        return f"this wait is one too many, or line {lines} was executed too seldom or arrived on another barrier"
+    need = f"{b.expected} arrivals" if b.expected > 1 else "1 arrival"
+    return f"let {need} come in every phase, or give mbarrier.init the number that do"
 
 
 def _blocked(cluster: Cluster, groups: list[Group], waiters: list[_Waiter]) -> dict[str, Any]:
@@ -220,17 +255,21 @@ def _blocked(cluster: Cluster, groups: list[Group], waiters: list[_Waiter]) -> d
 
 
 def _supplied(entry: dict[str, Any]) -> list[str]:
-    found = []
-    for s in entry["suppliers"]:
-        has = "was" if s["executed"] else "has"
-        found.append(f"{s['mnemonic']} at line {s['line']}, which arrives there, {has} {s['why']}")
-    return found
+    """A line for each instruction that arrives; copies of one that TVM has unrolled are told once."""
+    lines = [
+        f"{s['mnemonic']} at line {s['line']}, which arrives on {s['on']}, {'was' if s['executed'] else 'has'} {s['why']}"
+        for s in entry["suppliers"]
+    ]
+    return list(dict.fromkeys(lines))
 
 
 def _suppliers(
     cluster: Cluster, name: str, waiters: list[_Waiter], here: str
 ) -> list[dict[str, Any]]:
-    """Instructions of the program that arrive on the barrier that `here` waits for, and why they have not done more."""
+    """Instructions of the program that arrive on the barrier that `here` waits for, and why they have not done more.
+
+    Those of an array of barriers are told together, as are all CTAs of the cluster.
+    """
     found = []
     for place in cluster.program.arrivals_on(name):
         executed = cluster.counts[place.order] - cluster.counts_before[place.order]
@@ -247,6 +286,7 @@ def _suppliers(
                 "mnemonic": place.mnemonic,
                 "file": place.file,
                 "line": place.line,
+                "on": name.partition("[")[0],
                 "executed": executed,
                 "held_by": held_by,
                 "why": why,

@@ -109,7 +109,7 @@ def shared_uses(e: Any) -> list[tuple[ir.Buffer, int]]:
         index = e.index
         if isinstance(index, ir.Binary) and index.op == "add" and isinstance(index.b, ir.Const):
             index = index.b
-        found.append((e.buffer, index.value if isinstance(index, ir.Const) else 0))
+        found.append((e.buffer, value_at_zero(index, {}) or 0))
     return found
 
 

@@ -105,6 +105,8 @@ class Layout:
         for statement in walk(body):
             for e in roots(statement):
                 for buffer, index in shared_uses(e):
+                    if buffer.elements == 1 and buffer.name.startswith("("):
+                        continue  # what a tile copy starts at
                     offset = self.shared[buffer.root] + index * dtype_size(buffer.dtype)
                     lowest[buffer.name] = min(offset, lowest.get(buffer.name, offset))
         named = {offset for name, offset in lowest.items() if not name.startswith("(")}

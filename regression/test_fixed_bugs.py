@@ -40,7 +40,7 @@ from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
 from tests.litmus import test_wgmma as wgmma
 from tests.litmus.harness import SCHEDULES, gives, run
-from tests.test_deadlock import released_behind_a_join
+from tests.test_deadlock import released_behind_a_join, waits_first
 
 # -- found under some schedules only ------------------------------------------------------------------------------------
 test_warps_that_store_to_one_place_collided_only_when_they_ran_apart = gives(
@@ -185,6 +185,17 @@ def test_a_deadlock_named_first_who_comes_first_in_the_program_and_no_barrier_of
     full = next(i for i, line in enumerate(source, 1) if "full.wait(" in line)
     assert source[deadlock.line - 1].strip().startswith(f"{waits}(")
     assert why.format(full=full) in deadlock.why
+
+
+@pytest.mark.parametrize("schedule", ["in-order", "random:1"])
+def test_a_deadlock_named_a_victim_where_the_cause_waits_in_another_branch_of_the_loop(schedule):
+    [deadlock] = simulate(lower(waits_first()), [np.zeros(64, np.int32)], schedule).findings
+    source = Path(deadlock.file).read_text().splitlines()
+    assert source[deadlock.line - 1].endswith("# cause")
+    assert (
+        "mbarrier never (" in deadlock.why
+    )  # indexed by 1 - i, and not bar[2], which is where bar ends
+    assert deadlock.why.endswith("the kernel has no instruction that arrives on it")
 
 
 def test_a_buffer_that_threads_only_store_to_had_the_name_of_a_copys_view():

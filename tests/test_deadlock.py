@@ -103,7 +103,11 @@ def test_the_supplier_that_never_came_and_why(reason, mark, words, schedule):
     ("reason", "fix"),
     [
         ("branch", "let the threads that should arrive reach line {}"),
-        ("blocked", "let line {} come before the wait, or leave it to threads that do not wait"),
+        (
+            "blocked",
+            "let line {} come before the wait, or leave it to threads that do not wait, or give mbarrier.init the number of"
+            " arrivals that come",
+        ),
         ("none", "let 2 arrivals come in every phase, or give mbarrier.init the number that do"),
     ],
 )
@@ -231,6 +235,38 @@ def released_after_long_work(D: T.Buffer((N,), "int32")):
         for i in T.serial(20000):
             total = total + i * lane
         D[32 + lane] = total + 1
+
+
+def waits_first():
+    """Warp 0 waits for warp 1, which would arrive in another branch of its loop, but waits for what nobody supplies."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((64,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((2,), "uint64", align=8)
+        never = pool.alloc((2,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                for i in T.serial(2):
+                    T.ptx.mbarrier.init(bar.ptr_to([i]), 32)
+                    T.ptx.mbarrier.init(never.ptr_to([i]), 32)
+        T.cuda.cta_sync()
+        if warp == 0:
+            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+        if warp == 1:
+            for i in T.serial(2):
+                if i == 1:
+                    T.ptx.mbarrier.try_wait(never.ptr_to([1 - i]), 0)  # cause
+                if i > 0:
+                    T.ptx.mbarrier.arrive(bar.ptr_to([0]))
+        D[warp * 32 + lane] = 1
+
+    return kernel
 
 
 @T.prim_func

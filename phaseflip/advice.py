@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .finding import Finding
+from .finding import CLUSTER_BARRIER, Finding
 from .shadow_memory import Event
 from .vector_clock import SEEN
 
@@ -226,7 +226,7 @@ def _barrier(first: Event, second: Event) -> str:
     """The barrier that all threads of both accesses can meet at."""
     if first.owner is second.owner:
         return "a CTA barrier (T.cuda.cta_sync)"
-    return "a cluster barrier (T.ptx.barrier.cluster.arrive and wait)"
+    return CLUSTER_BARRIER
 
 
 def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:

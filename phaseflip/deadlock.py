@@ -204,21 +204,16 @@ def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group) -> str:
     if missing and missing[0]["held_by"]:
         line, (holder, *_) = missing[0]["line"], missing[0]["held_by"]
         text = f"let line {line} come before the wait, or leave it to threads that do not wait"
-        if holder != f"{entry['who']} at line {entry['line']}":
+        if holder != _here(entry):
             text = f"{entry['who']} and {holder} hold each other up: let one of them go first"
-        begun = b.pending < b.expected
-        if (
-            wait.phase == 0
-            and not begun
-            and (b.consumed[g.lanes + g.cta.first_component] == NEVER).all()
-        ):
-            text += "; who fills a stage waits first with parity 1, which a fresh barrier lets pass"
-        if begun:
+        if _has_begun(entry):
             text += ", or give mbarrier.init the number of arrivals that come"
+        elif wait.phase == 0 and (b.consumed[g.lanes + g.cta.first_component] == NEVER).all():
+            text += "; who fills a stage waits first with parity 1, which a fresh barrier lets pass"
         return text
     if missing:
         return f"let the threads that should arrive reach line {missing[0]['line']}"
-    if b.pending == b.expected:
+    if not _has_begun(entry):
         lines = " and ".join(str(s["line"]) for s in suppliers)
         return f"this wait is one too many, or line {lines} was executed too seldom or arrived on another barrier"
     need = f"{b.expected} arrivals" if b.expected > 1 else "1 arrival"
@@ -249,9 +244,13 @@ def _blocked(cluster: Cluster, groups: list[Group], waiters: list[_Waiter]) -> d
             "expected": b.expected,
             "bytes_missing": b.tx,
         }
-        here = str(_Waiter(first.wait_site, agents))
-        entry["suppliers"] = _suppliers(cluster, b.name, waiters, here)
+        entry["suppliers"] = _suppliers(cluster, b.name, waiters, _here(entry))
     return entry
+
+
+def _here(entry: dict[str, Any]) -> str:
+    """Who waits, and where, as a `_Waiter` is written."""
+    return f"{entry['who']} at line {entry['line']}"
 
 
 def _supplied(entry: dict[str, Any]) -> list[str]:

@@ -92,6 +92,10 @@ class Place:
         return f"{self.file}:{self.line}"
 
 
+CLUSTER_BARRIER = "a cluster barrier (T.ptx.barrier.cluster.arrive and wait)"
+"""In advice: where all threads of a cluster can meet."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One defect of a kernel.

@@ -175,15 +175,8 @@ class _Translator:
         """A new instruction or memory access of the program; name of the constant that holds its Place."""
         for slot in self.iterations:
             self.use(slot)  # keeps the iteration numbers in the group's registers
-        place = Place(
-            mnemonic,
-            site.file,
-            site.line,
-            len(self.instructions),
-            tuple(self.iterations),
-            private,
-            tuple(self.branches),
-        )
+        order, loops, branches = len(self.instructions), self.iterations, self.branches
+        place = Place(mnemonic, site.file, site.line, order, tuple(loops), private, tuple(branches))
         self.instructions.append(place)
         return self.constant(("place", place, place.order))
 

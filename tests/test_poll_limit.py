@@ -21,11 +21,19 @@ LOOP = """asm volatile("{\\n"
         "DONE:\\n" "}\\n" :: "r"(a), "r"(p));"""
 
 
+def assert_in_order(lines: list[str], patterns: tuple[str, ...]) -> None:
+    """Each pattern matches a line, and the first that it matches comes after those of the patterns before."""
+    order = [
+        next(i for i, line in enumerate(lines) if re.match(pattern, line)) for pattern in patterns
+    ]
+    assert order == sorted(order)
+
+
 def test_the_trap_comes_between_a_try_that_failed_and_the_next() -> None:
     lines = [line.strip().strip('"') for line in limit_polls(LOOP, 250).splitlines()]
-    order = [
-        next(i for i, line in enumerate(lines) if re.match(pattern, line))
-        for pattern in (
+    assert_in_order(
+        lines,
+        (
             r"mov\.u64 +SINCE, 0",
             r"AGAIN:",
             r"mbarrier\.try_wait",
@@ -36,9 +44,8 @@ def test_the_trap_comes_between_a_try_that_failed_and_the_next() -> None:
             r"setp\.gt\.u64 +LATE, NOW, 250000000;",
             r"@LATE +trap",
             r"bra\.uni AGAIN",
-        )
-    ]
-    assert order == sorted(order)
+        ),
+    )
 
 
 def test_a_launch_that_gave_up_waits_no_more() -> None:
@@ -46,9 +53,9 @@ def test_a_launch_that_gave_up_waits_no_more() -> None:
     limited = limit_polls(LOOP, 250, GO_ON)
     head, *lines = [line.strip().strip('"') for line in limited.splitlines()]
     assert head.startswith("__device__ unsigned long long phaseflip_gave_up = ~0ull;")
-    order = [
-        next(i for i, line in enumerate(lines) if re.match(pattern, line))
-        for pattern in (
+    assert_in_order(
+        lines,
+        (
             r"@P1 bra",
             r"setp\.gt\.u64 +LATE, NOW, 250000000;",
             r"mov\.u64 +GRID, %%gridid;",
@@ -57,9 +64,8 @@ def test_a_launch_that_gave_up_waits_no_more() -> None:
             r"setp\.eq\.u64 +LATE, NOW, GRID;",
             r"@LATE bra +DONE;",
             r"bra\.uni AGAIN",
-        )
-    ]
-    assert order == sorted(order)
+        ),
+    )
     assert "trap" not in limited
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..finding import Finding, Place
+from ..finding import CLUSTER_BARRIER, Finding, Place
 from ..vector_clock import PAST, Clock
 
 if TYPE_CHECKING:
@@ -85,18 +85,13 @@ def not_initialised(
         if init is None
         else f"nothing orders the one at line {init.line} before this use"
     )
+    meet = CLUSTER_BARRIER if of_peer else "T.cuda.cta_sync()"
     return Finding(
         "barrier-not-initialised",
         f"no mbarrier.init of this barrier happens before: {known}",
         place=place,
         what=f"{who} uses {name}",
-        fix="one thread: T.ptx.mbarrier.init, then "
-        + (
-            "a cluster barrier (T.ptx.barrier.cluster.arrive and wait)"
-            if of_peer
-            else "T.cuda.cta_sync()"
-        )
-        + " before anyone uses the barrier",
+        fix=f"one thread: T.ptx.mbarrier.init, then {meet} before anyone uses the barrier",
     )
 
 

@@ -9,25 +9,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
-PRETENDED_H200 = """
-    from phaseflip import devices
-
-    devices.first_gpu = lambda: devices.Gpu("NVIDIA H200", (9, 0))
-    """
+NO_TORCH = "import sys; sys.modules['torch'] = None; from phaseflip import devices; "
+NO_GPU = f"{NO_TORCH} devices.first_gpu = lambda: None"
+PRETENDED_H200 = f"{NO_TORCH} devices.first_gpu = lambda: devices.Gpu('NVIDIA H200', (9, 0))"
 
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """An empty suite that can load the plugin, also from a clone that was not installed.
 
-    TVM imports PyTorch where it can, which is most of its start; a suite that does not need it goes without.
+    TVM imports PyTorch where it can, which is most of its start; a suite that does not need it goes without, and so sees
+    no GPU, whatever the machine has.
     """
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     monkeypatch.delenv("CI", raising=False)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(variable, raising=False)
-    pytester.makeconftest("import sys; sys.modules['torch'] = None")
+    pytester.makeconftest(NO_GPU)
     return pytester
 
 
@@ -177,7 +176,7 @@ def test_hypothesis_profiles(
 @pytest.mark.parametrize("choice", ["cuda", "auto", "sim"])
 def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str) -> None:
     """A GPU of capability 9.0 is pretended; nothing is launched on it."""
-    suite.makepyfile(pretended=PRETENDED_H200)
+    suite.makeconftest(PRETENDED_H200)
     suite.makepyfile(
         f"""
         from phaseflip.gpu_run import current_gpu
@@ -192,7 +191,7 @@ def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str)
         """
     )
     words = ("--kernel", "hgemm_sm90", "--kernel", "hgemm_v1", "--device", choice)
-    result = run(suite, "-p", "pretended", "-rs", *words)
+    result = run(suite, "-rs", *words)
     if choice == "cuda":
         result.assert_outcomes(passed=2, skipped=1)
         result.stdout.fnmatch_lines(["SKIPPED*hgemm_v1 needs compute capability 10.0*NVIDIA H200*"])
@@ -203,7 +202,7 @@ def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str)
 def test_without_a_choice_the_kernels_of_the_gpu_join_the_quick_ones(
     suite: pytest.Pytester,
 ) -> None:
-    suite.makepyfile(pretended=PRETENDED_H200)
+    suite.makeconftest(PRETENDED_H200)
     suite.makepyfile("def test_it(kernel): assert kernel.name == 'hgemm_sm90'")
-    result = run(suite, "-p", "pretended", "--device", "cuda")
+    result = run(suite, "--device", "cuda")
     result.assert_outcomes(passed=1, skipped=len(KERNELS))

@@ -27,6 +27,14 @@ _COMPILE_CALLBACK = "tvm_callback_cuda_compile"
 _code_by_source: dict[str, bytes] = {}
 
 
+class LaunchStopped(RuntimeError):
+    """CUDA stopped a launch; `seconds` after its start it said so, which takes some 0.3 s by itself on an H200."""
+
+    def __init__(self, words: str, seconds: float) -> None:
+        super().__init__(words)
+        self.seconds = seconds
+
+
 def runtime_directory() -> Path:
     """Where TVM's runtime libraries are: TVM_LIBRARY_PATH, or the installed package `tvm`. BadInput if nowhere."""
     candidates = [Path(p) for p in [os.environ.get("TVM_LIBRARY_PATH")] if p]
@@ -99,14 +107,17 @@ def from_gpu(tensor: Any) -> np.ndarray:
 def call(module: Any, arrays: Sequence[np.ndarray], function: str = "main") -> tuple[Any, float]:
     """Copy the arrays to the GPU, launch, wait: (the arrays afterwards, seconds of launch and wait).
 
-    Raises what the launch raises: RuntimeError for a CUDA error, after which this process cannot use the GPU.
+    Raises LaunchStopped for a CUDA error, after which this process cannot use the GPU.
     """
     import torch
 
     tensors = [to_gpu(array) for array in arrays]
     torch.cuda.synchronize()
     started = time.perf_counter()
-    module[function](*tensors)
-    torch.cuda.synchronize()
+    try:
+        module[function](*tensors)
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        raise LaunchStopped(str(error), time.perf_counter() - started) from error
     seconds = time.perf_counter() - started
     return [from_gpu(tensor) for tensor in tensors], seconds

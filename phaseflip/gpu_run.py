@@ -15,7 +15,7 @@ import numpy as np
 from phaseflip import gpu_lock
 from phaseflip.errors import BadInput
 from phaseflip.finding import Finding, Place
-from phaseflip.isolation import RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
+from phaseflip.isolation import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
 from phaseflip.poll_limit import TRAPPED
 from phaseflip.prebuilt import Prebuilt, find_prebuilt
 
@@ -93,15 +93,14 @@ class Gpu:
             for used in built.resources.values()
             for name, count in used.items()
         }
-        if ended.how == RETURNED:
-            outputs, seconds = ended.value
-            return GpuRun(
-                dict(zip(built.operands, outputs, strict=True)), [], counters, {"launch": seconds}
-            )
-        finding = _failure(ended, built.poll_limit_ms)
+        outputs, seconds = ended.value if ended.how == RETURNED else ("", ended.seconds)
+        if isinstance(outputs, list):
+            named = dict(zip(built.operands, outputs, strict=True))
+            return GpuRun(named, [], counters, {"launch": seconds})
+        finding = _failure(ended, outputs, seconds, built.poll_limit_ms)
         unchanged = {name: np.array(a) for name, a in zip(built.operands, arrays, strict=True)}
         self._pool.close()  # a CUDA error sticks to its process
-        return GpuRun(unchanged, [finding], counters, {"launch": ended.seconds}, stopped=True)
+        return GpuRun(unchanged, [finding], counters, {"launch": seconds}, stopped=True)
 
 
 _CURRENT: ContextVar[Gpu | None] = ContextVar("phaseflip_gpu", default=None)
@@ -122,13 +121,17 @@ def running_on(gpu: Gpu | None) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def _failure(ended: Ended, poll_limit_ms: int) -> Finding:
-    """What a launch that did not return is reported as; BadInput where it was no fault of the kernel."""
-    kind, message = ended.value if ended.how == RAISED else ("", ended.value)
+def _failure(ended: Ended, stopped_by: str, seconds: float, poll_limit_ms: int) -> Finding:
+    """What a launch that did not return is reported as; BadInput where it was no fault of the kernel.
+
+    stopped_by: CUDA's words, said so many seconds after the start. A wait at its limit is stopped with the words that a
+    fault of the mbarrier has too; but sooner than the limit no wait can have come to it.
+    """
+    kind, message = ended.value if ended.how == RAISED else ("", stopped_by or ended.value)
     waited = ""
     if ended.how == TIMED_OUT:
         waited = f"it did not end ({ended.value}) and was killed"
-    elif poll_limit_ms and TRAPPED in message:
+    elif poll_limit_ms and TRAPPED in stopped_by and seconds * 1e3 >= poll_limit_ms:
         waited = f"a wait for an mbarrier took more than {poll_limit_ms} ms"
     if waited:
         return Finding(
@@ -142,18 +145,22 @@ def _failure(ended: Ended, poll_limit_ms: int) -> Finding:
         raise BadInput(message)
     return Finding(
         "launch-failure",
-        f"{message}" if ended.how == RAISED else f"its process died ({message})",
+        f"its process died ({message})" if ended.how == CRASHED else message,
         place=Place(),
         what="the launch on the GPU",
-        fix="run it in the simulator (--device sim), which names the access",
+        fix="run it in the simulator (--device sim), which names the access, or the arrivals too many on an mbarrier",
     )
 
 
 def launch_in_worker(
     call: tuple[str, str, str, list[np.ndarray]],
-) -> tuple[list[np.ndarray], float]:
-    """In the worker: (library, cubin, digest of the source, arrays) -> (arrays afterwards, seconds)."""
+) -> tuple[list[np.ndarray] | str, float]:
+    """In the worker: (library, cubin, digest of the source, arrays) -> (arrays afterwards, or CUDA's error; seconds)."""
     from phaseflip import cuda_runtime
 
     library, cubin, digest, arrays = call
-    return cuda_runtime.call(cuda_runtime.load(library, cubin, digest), arrays)
+    module = cuda_runtime.load(library, cubin, digest)
+    try:
+        return cuda_runtime.call(module, arrays)
+    except cuda_runtime.LaunchStopped as stopped:
+        return str(stopped), stopped.seconds

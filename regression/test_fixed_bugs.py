@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tvm
 
-from phaseflip import benchmark, lower, lowering, simulate, tir_nodes
+from phaseflip import benchmark, gpu_run, lower, lowering, simulate, tir_nodes
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
 from phaseflip.finding import Place
+from phaseflip.isolation import RETURNED, Ended
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.barriers import BarrierWait, NamedBarrier
 from phaseflip.machine.tensor_map import TensorMap
@@ -482,6 +483,17 @@ def test_a_warp_sync_of_one_lane_hung_on_an_h200_and_was_silent():
     assert "if lane_id == 0" in tir_nodes.script(mutant.kernel.build(128, 128, 384))
     verdict = verify(mutant.kernel, 128, 128, 384)
     assert [f.title for f in verdict.findings] == ["divergent-collective"]
+
+
+test_more_bytes_than_an_mbarrier_counts_stopped_an_h200_and_were_silent = gives(
+    mbarrier.bytes_to_come, "resource-limit @expect", times=2
+)
+
+
+@pytest.mark.parametrize(("seconds", "title"), [(0.4, "launch-failure"), (1.3, "deadlock")])
+def test_an_arrival_too_many_stopped_an_h200_at_once_and_was_called_a_deadlock(seconds, title):
+    said = "CUDA error: unspecified launch failure"
+    assert gpu_run._failure(Ended(RETURNED), said, seconds, poll_limit_ms=1000).title == title
 
 
 def _findings(func, schedule):

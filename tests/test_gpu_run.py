@@ -21,7 +21,7 @@ from tests.test_build import made
 SHAPE = (128, 256, 64)
 
 
-def launched(call: tuple[str, str, str, list[np.ndarray]]) -> tuple[list[np.ndarray], float]:
+def launched(call: tuple[str, str, str, list[np.ndarray]]) -> tuple[list[np.ndarray] | str, float]:
     """In the worker, in place of a GPU: what to do is the first element of A."""
     _, _, _, (A, B, D) = call
     order = int(A[0, 0]) - 100
@@ -33,6 +33,8 @@ def launched(call: tuple[str, str, str, list[np.ndarray]]) -> tuple[list[np.ndar
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     if order == 4:
         raise BadInput("there is no driver")
+    if order in (5, 6):
+        return "CUDA error: unspecified launch failure", 0.4 if order == 5 else 1.4
     product = A.astype(np.float32) @ B.astype(np.float32).T
     return [A, B, product.astype(D.dtype)], 0.25
 
@@ -84,6 +86,24 @@ def test_what_stops_a_launch_is_a_finding_and_the_next_runs_clean(
     assert (run.outputs["D"] == 0).all()
     gpu._pool._limit_s = 10.0
     assert not gpu.run(kernel, SHAPE, arrays(0)).stopped
+
+
+@pytest.mark.parametrize(
+    ("order", "limit_ms", "title"),
+    [
+        (5, 0, "launch-failure"),
+        (6, 0, "launch-failure"),
+        (5, 1000, "launch-failure"),  # one arrival too many on an mbarrier, say
+        (6, 1000, "deadlock"),
+    ],
+)
+def test_only_after_the_poll_limit_can_a_wait_have_come_to_it(
+    gpu: Gpu, tmp_path: Path, order: int, limit_ms: int, title: str
+) -> None:
+    made(tmp_path, poll_limit_ms=limit_ms)
+    run = gpu.run(kernel_of(gpu), SHAPE, arrays(order))
+    assert run.stopped and [f.title for f in run.findings] == [title]
+    assert run.seconds == {"launch": 0.4 if order == 5 else 1.4}
 
 
 def test_what_is_no_fault_of_the_kernel_is_bad_input(gpu: Gpu) -> None:

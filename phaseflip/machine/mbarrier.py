@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..errors import KernelFault
 from ..finding import Place
 from ..vector_clock import ASYNC, PAST, SEEN, Clock, join, united
 from . import mbarrier_findings as findings
@@ -165,9 +166,14 @@ class Mbarrier:
         self.cta.report(findings.over_arrival(self, together, who, count, early))
 
     def expect_tx(self, nbytes: int) -> None:
-        """Raise the number of bytes that must arrive in this phase."""
+        """Raise the number of bytes that must arrive in this phase; what the object cannot count stops the kernel."""
         self.tx += nbytes
         self.registered += nbytes
+        if self.tx > MAX_COUNT:
+            raise KernelFault(
+                "resource-limit",
+                f"{self.name} would wait for {self.tx} bytes in a phase, and its tx-count goes to {MAX_COUNT}",
+            )
 
     def complete_tx(self, place: Place, nbytes: int, phase: int, clock: Clock | None) -> None:
         """`nbytes` that were meant for `phase` have arrived; they release `clock`."""

@@ -199,6 +199,38 @@ test_arrival_of_a_warp_requires_one_lane = requires(
 )
 
 
+def bytes_to_come(times=1):
+    """Each arrival expects 2^19 bytes more; then all of them have come."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), times)
+                for _ in T.unroll(times):
+                    T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), 524288)  # expect
+                for _ in T.unroll(times):
+                    T.ptx.mbarrier.complete_tx(bar.ptr_to([0]), 524288)
+        T.cuda.cta_sync()
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_the_bytes_that_a_phase_expects_fit_into_the_tx_count = gives(
+    bytes_to_come, "resource-limit @expect", times=2
+)
+test_half_as_many_do = gives(bytes_to_come)
+
+
 # -- init -----------------------------------------------------------------------------------------------------------------
 def initialised_twice(once=True):
     @T.prim_func

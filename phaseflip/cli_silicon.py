@@ -46,11 +46,12 @@ def add_commands(
         "--launches", type=extent, default=100, metavar="N", help="of each mutant (default: 100)"
     )
     silicon.add_argument(
-        "--hangs",
+        "--restarts",
         type=extent,
         default=None,
         metavar="N",
-        help="launch a mutant no further after so many hangs in a row (default: launch on)",
+        help="launch a mutant no further after so many launches in a row that cost their process: CUDA stops them, or they"
+        " must be killed (default: launch on)",
     )
     silicon.add_argument("--seed", type=extent, default=0, help="of the inputs (default: 0)")
     silicon.add_argument(
@@ -71,8 +72,8 @@ def add_commands(
 def _silicon(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     check_between("--launches", args.launches, 1, MOST_LAUNCHES)
-    args.hangs = args.launches if args.hangs is None else args.hangs
-    check_between("--hangs", args.hangs, 1, MOST_LAUNCHES)
+    args.restarts = args.launches if args.restarts is None else args.restarts
+    check_between("--restarts", args.restarts, 1, MOST_LAUNCHES)
     args.jobs = worker_processes(args.jobs)
     manifest = _prepared(args)
     mutants = manifest["mutants"]
@@ -128,7 +129,7 @@ def _launched(
     from phaseflip import silicon, silicon_report
 
     folder = Path(args.output)
-    silicon.launch_all(folder, manifest, args.launches, args.hangs, args.jobs, _progress())
+    silicon.launch_all(folder, manifest, args.launches, args.restarts, args.jobs, _progress())
     if args.sanitizer:
         silicon.sanitize_all(folder, manifest, args.jobs, _progress())
     runs = silicon.read_lines(folder / silicon.LAUNCHES)

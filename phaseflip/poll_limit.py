@@ -9,6 +9,10 @@ process. GO_ON ends the wait as if it had succeeded, and with it all later waits
 not succeed at once: the launch returns, with whatever it computed, and must be known by its duration to have hung; but
 any number of hangs can be observed in one process, and no thread misses a barrier because another one has gone. Its tries
 give up by themselves after a tenth of a millisecond, not the 10 that TVM asks for, since every later wait costs one.
+
+A thread that went on touches no mbarrier any more: it does not arrive and starts no copy that would complete there. An
+mbarrier that gets more arrivals than it expects, or a copy that outlives its CTA, ends the launch with a CUDA error on
+hardware, and that would cost the process after all. What each thread knows is in a predicate register of the kernel.
 """
 
 from __future__ import annotations
@@ -47,9 +51,18 @@ _AT_LIMIT = {
         "@LATE st.volatile.global.u64 [phaseflip_gave_up], GRID;\\n"
         "ld.volatile.global.u64    NOW, [phaseflip_gave_up];\\n"
         "setp.eq.u64               LATE, NOW, GRID;\\n"
+        "@LATE mov.pred            phaseflip_signals, 0;\\n"
         "@LATE bra                 \g<done>;\\n"''',
 }
 _HINT = re.compile(r"(mbarrier\.try_wait[^\"]*\], %\d+), %\d+;")  # suspendTimeHint, in ns
+_KERNEL = re.compile(r'extern "C" __global__ [^;{]*\{')
+_PREDICATE = r"""
+  asm volatile(".reg .pred phaseflip_signals;\n" "mov.pred phaseflip_signals, 1;\n");  // does this thread"""
+_SIGNAL = re.compile(
+    r'"(?=(?:mbarrier\.(?:arrive|expect_tx|complete_tx)|cp\.async\.mbarrier\.arrive|tcgen05\.commit|st\.async'
+    r'|[\w.:]+mbarrier::complete_tx::bytes)[.\s])'
+)  # fmt: skip
+"""The start of every instruction that signals an mbarrier."""
 _GAVE_UP = "__device__ unsigned long long phaseflip_gave_up = ~0ull;  // %gridid of the last one\n"
 
 
@@ -76,4 +89,12 @@ def limit_polls(source: str, limit_ms: int, at_limit: str = TRAP) -> str:
             f"{unknown} of the waits for an mbarrier in the CUDA source have a form that no poll limit is known for;"
             " build it without one"
         )
-    return _GAVE_UP + _HINT.sub(r"\1, 100000;", limited) if at_limit == GO_ON else limited
+    return _going_on(limited) if at_limit == GO_ON else limited
+
+
+def _going_on(limited: str) -> str:
+    """The rest of what GO_ON needs: short tries, the names of the grid and the predicate, and signals that heed it."""
+    short = _HINT.sub(r"\1, 100000;", limited)
+    return _GAVE_UP + _KERNEL.sub(
+        lambda m: m[0] + _PREDICATE, _SIGNAL.sub('"@phaseflip_signals ', short)
+    )

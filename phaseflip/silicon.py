@@ -31,11 +31,18 @@ SIMULATED = "simulated"
 MANIFEST, LAUNCHES, SANITIZER = "mutants.json", "launches.jsonl", "sanitizer.jsonl"
 POLL_LIMIT_MS = {"launched": 200, "sanitized": 10_000}
 """Folder -> limit of the waits of its kernels, which go on then."""
-NOWHERE, MBARRIERS, COLLECTIVES = "nowhere", "waits for mbarriers", "barriers and collectives"
-"""Where a mutant may hang: only the waits for mbarriers have a limit."""
+_STOPPED_BY_CUDA = {
+    "over-arrival", "barrier-not-initialised", "out-of-bounds", "resource-limit", "uninitialised-read"
+}  # fmt: skip
+_ENDS_BY_A_KILL = {"barrier-mismatch", "divergent-collective"}
+"""Findings that often mean a CUDA error, and a hang elsewhere than in a wait for an mbarrier."""
+
+COSTLY_JOBS = 3
+"""Processes at a time for what is expected to cost them: eight that start CUDA again and again get no more done, and CUDA
+then takes more than the time of a launch to say that it has stopped one."""
 
 LAUNCHER = "phaseflip.silicon_launch:launch_many"
-BUILD_LIMIT_S, SANITIZER_LIMIT_S, LAUNCHER_LIMIT_S = 600.0, 120.0, 86_400.0
+BUILD_LIMIT_S, SANITIZER_LIMIT_S, LAUNCHER_LIMIT_S = 600.0, 60.0, 86_400.0
 """For one build, one launch under a tool, and all launches of a mutant: each of those has a limit of its own."""
 
 Mutant = dict[str, Any]
@@ -136,41 +143,48 @@ def launch_all(
     directory: str | Path,
     manifest: dict[str, Any],
     launches: int,
-    hangs: int,
+    restarts: int,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> None:
     """Launch every mutant for which so many launches have not been asked yet, and write its counts when they are known.
 
-    One that hangs `hangs` times in a row is launched no further. What the simulator expects to hang comes after all
-    others, and last what only killing ends, for that holds up the whole GPU.
+    After `restarts` launches in a row that cost their process, a CUDA error or a kill, it is launched no further. What is
+    expected to cost processes comes after all others, for their starts and ends hold up the whole GPU; and what hung in some
+    launches only is launched once more at the end, with nothing beside it, since it may just have been held up.
     """
     folder = Path(directory)
     done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["asked"] == launches}
-    about = _about(manifest)
-    todo = [m for m in built(manifest) if m["stem"] not in done]
+    asked = _about(manifest) | {"folder": str(folder / "launched"), "launches": launches, "restarts": restarts}  # fmt: skip
+    todo = sorted((m for m in built(manifest) if m["stem"] not in done), key=_turn)
     numbers = itertools.count(1)
-    with WorkerPool(LAUNCHER, jobs=jobs, limit_s=LAUNCHER_LIMIT_S) as pool:
-        for hangs_in in (NOWHERE, MBARRIERS, COLLECTIVES):
-            calls = [
-                about | {"stem": m["stem"], "folder": str(folder / "launched"), "launches": launches, "hangs": hangs}
-                for m in todo
-                if _hangs_in(m) == hangs_in
-            ]  # fmt: skip
-            for call, ended in pool.run([[call] for call in calls]):
-                if ended.how != RETURNED:
-                    raise RuntimeError(f"launching {call['stem']} {ended.how}: {ended.value}")
-                append_line(folder / LAUNCHES, {"stem": call["stem"]} | ended.value)
-                if progress is not None:
-                    progress("launched", next(numbers), len(todo))
+
+    def launch(stems: Iterable[str], pool: WorkerPool, more: dict[str, Any]) -> None:
+        for call, ended in pool.run([[asked | {"stem": stem}] for stem in stems]):
+            if ended.how != RETURNED:
+                raise RuntimeError(f"launching {call['stem']} {ended.how}: {ended.value}")
+            append_line(folder / LAUNCHES, {"stem": call["stem"]} | more | ended.value)
+            if progress is not None and not more:
+                progress("launched", next(numbers), len(todo))
+
+    for turn, group in itertools.groupby(todo, key=_turn):
+        at_once = min(jobs, COSTLY_JOBS) if turn > 1 else jobs
+        with WorkerPool(LAUNCHER, jobs=at_once, limit_s=LAUNCHER_LIMIT_S) as pool:
+            launch([m["stem"] for m in group], pool, {})
+    with WorkerPool(LAUNCHER, jobs=1, limit_s=LAUNCHER_LIMIT_S) as pool:
+        last = {run["stem"]: run for run in read_lines(folder / LAUNCHES)}
+        launch(
+            [stem for stem, run in last.items() if 0 < run["hangs"] < run["launches"] and not run.get("alone")],
+            pool,
+            {"alone": True},
+        )  # fmt: skip
 
 
-def _hangs_in(mutant: Mutant) -> str:
-    """Where the simulator expects that it hangs on a GPU."""
-    codes = set(mutant["codes"])
-    if codes & {"barrier-mismatch", "divergent-collective"}:
-        return COLLECTIVES
-    return MBARRIERS if "deadlock" in codes else NOWHERE
+def _turn(mutant: Mutant) -> int:
+    """When it is launched: the more of the GPU's time its failures are expected to cost, the later."""
+    codes = {code.partition(" ")[0] for code in mutant["codes"]}
+    expected = ({"deadlock"}, _STOPPED_BY_CUDA, _ENDS_BY_A_KILL)
+    return max((turn for turn, those in enumerate(expected, 1) if codes & those), default=0)
 
 
 def _about(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +200,7 @@ def sanitize_all(
 ) -> None:
     """Launch the control and the faults of the catalogue once under each of compute-sanitizer's tools.
 
-    What has been told is not asked again. BadInput if there is no compute-sanitizer.
+    What has been told is not asked again, and what may hang comes last. BadInput if there is no compute-sanitizer.
     """
     if shutil.which("compute-sanitizer") is None:
         raise BadInput("there is no compute-sanitizer on PATH; it comes with the CUDA toolkit")
@@ -195,7 +209,7 @@ def sanitize_all(
     about = _about(manifest)
     calls = [
         about | {"stem": m["stem"], "tool": tool, "folder": str(folder / "sanitized"), "limit_s": SANITIZER_LIMIT_S}
-        for m in built(manifest, ("control", "catalogue"))
+        for m in sorted(built(manifest, ("control", "catalogue")), key=_turn)
         for tool in TOOLS
         if (m["stem"], tool) not in done
     ]  # fmt: skip

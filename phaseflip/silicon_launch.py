@@ -3,7 +3,8 @@
 A CUDA error sticks to its process, and a start of Python with PyTorch takes seconds. So a worker, which has imported
 everything and never touches the GPU, forks a child that launches until it fails; then another child goes on.
 
-A launch hung if it lasted as long as the poll limit, after which its waits go on, or had to be killed.
+A launch hung if it lasted as long as the poll limit, after which its waits go on, or had to be killed. One that CUDA stops
+counts as an error: whether it hung before cannot be seen, for CUDA takes longer than the poll limit to say so.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ START_LIMIT_S, LAUNCH_LIMIT_S = 60.0, 2.0
 
 OUTPUT, ERROR, HANG, KILLED, READY = "output", "error", "hang", "killed", "ready"
 """What a child says of a launch; the last one before the first."""
+_COSTLY = (ERROR, KILLED)
+"""After these the process cannot launch again."""
 
 INPUTS = "normal"
 TOOLS = ("racecheck", "synccheck", "memcheck", "initcheck")
@@ -43,7 +46,7 @@ _SUMMARIES = (
 
 
 def launch_many(call: dict[str, Any]) -> Counts:
-    """In a worker: launch a mutant `launches` times, or until `hangs` launches in a row have hung.
+    """In a worker: launch a mutant `launches` times, or until `restarts` launches in a row have cost their process.
 
     Returns {"asked", "launches" (how many there were), "hangs" (a poll limit or the time limit ended it), "killed" (of these,
     by the time limit), "errors" (CUDA's words -> times), "outputs" (for each D that came out: its digest, how often, and
@@ -57,12 +60,12 @@ def launch_many(call: dict[str, Any]) -> Counts:
     arrays: dict[str, np.ndarray] = {}
     errors: Counter[str] = Counter()
     hangs, killed, in_a_row, left = 0, 0, 0, call["launches"]
-    while left and in_a_row < call["hangs"]:
+    while left and in_a_row < call["restarts"]:
         with gpu_lock.shared(call["gpu"]):
             for kind, value in _child(built, operands, left):
                 left -= 1
                 hung = kind in (HANG, KILLED)
-                in_a_row = in_a_row + 1 if hung else 0
+                in_a_row = in_a_row + 1 if kind in _COSTLY else 0
                 hangs, killed = hangs + hung, killed + (kind == KILLED)
                 if kind == OUTPUT:
                     digest, array = value
@@ -71,8 +74,6 @@ def launch_many(call: dict[str, Any]) -> Counts:
                         arrays[digest] = array
                 elif kind == ERROR:
                     errors[value] += 1
-                if in_a_row == call["hangs"]:
-                    break
     return {
         "asked": call["launches"],
         "launches": call["launches"] - left,
@@ -125,7 +126,7 @@ def _child(
             if kind == READY:
                 kind, value = _heard(ours, process)
             yield kind, value
-            if kind in (ERROR, KILLED):
+            if kind in _COSTLY:
                 return
     finally:
         process.kill()
@@ -208,7 +209,12 @@ def read_report(said: str) -> dict[str, Any]:
     """What a tool's output amounts to; that a launch hung is no error found by the tool."""
     lines = [line.removeprefix("=========").strip() for line in said.splitlines()]
     first = next(
-        (x for x in lines if re.match(r"(Error|Warning|Barrier error|Invalid|Uninit|Race)", x)), ""
+        (
+            x
+            for x in lines
+            if re.match(r"(Error|Unknown Error|Warning|Barrier error|Invalid|Uninit|Race)", x)
+        ),
+        "",
     )
     hung = REACHED in lines
     for pattern in _SUMMARIES:

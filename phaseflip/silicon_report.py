@@ -83,8 +83,8 @@ def catalogue_table(rows: Iterable[dict[str, Any]]) -> str:
         if r["kind"] != "mutation":
             tools = [_tool(r["tools"].get(tool)) for tool in TOOLS]
             said = _says(r)
-            hangs = f"{r['hangs']} of {r['launches']}" if r["launches"] < r["asked"] else r["hangs"]
-            counts = [r["passes"] or "", r["wrong"] or "", hangs or "", r["failed"] or ""]
+            of = f" of {r['launches']}" if r["launches"] < r["asked"] else ""
+            counts = [f"{r[k]}{of}" if r[k] else "" for k in ("passes", "wrong", "hangs", "failed")]
             lines.append([r["fault"], r["site"].rpartition(":")[2], said, *counts, *tools])
     return markdown(CATALOGUE_HEAD, lines)
 
@@ -100,9 +100,9 @@ def _tool(said: dict[str, Any] | None) -> str:
     """How many errors a tool reports, "-" for none, and whether the launch hung."""
     if said is None:
         return ""
-    if said["errors"] == HUNG:
-        return HUNG
-    return str(said["errors"] or "-") + (f" ({HUNG})" if said["hung"] else "")
+    if said["errors"] in (HUNG, 0):
+        return HUNG if said["hung"] else "-"
+    return f"{said['errors']}" + (f" ({HUNG})" if said["hung"] else "")
 
 
 def operator_table(rows: Iterable[dict[str, Any]]) -> str:

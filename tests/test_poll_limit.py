@@ -62,11 +62,37 @@ def test_a_launch_that_gave_up_waits_no_more() -> None:
             r"@LATE st\.volatile\.global\.u64 \[phaseflip_gave_up\], GRID;",
             r"ld\.volatile\.global\.u64 +NOW, \[phaseflip_gave_up\];",
             r"setp\.eq\.u64 +LATE, NOW, GRID;",
+            r"@LATE mov\.pred +phaseflip_signals, 0;",
             r"@LATE bra +DONE;",
             r"bra\.uni AGAIN",
         ),
     )
     assert "trap" not in limited
+
+
+def test_a_thread_that_gave_up_signals_no_mbarrier() -> None:
+    signals = (
+        "mbarrier.arrive.shared.b64 _, [%0];",
+        "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];",
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];",
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];",
+    )
+    others = (
+        "mbarrier.init.shared.b64 [%0], %1;",
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];",
+        "bar.sync %0, 128;",
+    )
+    body = "".join(f'asm volatile("{text}" ::: "memory");\n' for text in signals + others)
+    kernel = f'extern "C" __global__ void k();\nextern "C" __global__ void k() {{\n{body}}}\n'
+    limited = limit_polls(kernel, 100, GO_ON)
+    head, declared, *lines = limited.partition("void k() {")[2].splitlines()
+    assert not head and ".reg .pred phaseflip_signals;" in declared
+    assert re.findall(r'"mov\.pred phaseflip_signals, 1;', declared)
+    guard = "@phaseflip_signals "
+    wanted = [*(guard + text for text in signals), *others]
+    assert [line.split('"')[1] for line in lines[: len(wanted)]] == wanted
+    assert guard not in limit_polls(kernel, 100)
 
 
 @pytest.mark.parametrize("hint", ["", ", %2"])

@@ -15,6 +15,7 @@ import pytest
 from phaseflip import cli, cuda_runtime, silicon, silicon_launch, silicon_report
 from phaseflip.errors import BadInput
 from phaseflip.inputs import make_inputs
+from phaseflip.isolation import Ended
 from phaseflip.oracle import fill_poison, reference
 from phaseflip.prebuilt import find_prebuilt
 from tests.test_build import made, needs_nvcc
@@ -26,7 +27,7 @@ CALL = {
     "arch": "sm_90a",
     "seed": 0,
     "gpu": "",
-    "hangs": 3,
+    "restarts": 3,
 }
 
 
@@ -92,11 +93,49 @@ def test_launches_are_counted_by_what_became_of_them(
     assert (Path(tmp_path) / "done").read_text() == "x" * 11
 
 
-def test_what_hangs_again_and_again_is_launched_no_further(
+def test_what_costs_a_process_again_and_again_is_launched_no_further(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts = launched(tmp_path, monkeypatch, "trtetttrr")
-    assert (counts["asked"], counts["launches"], counts["hangs"]) == (9, 7, 5)
+    counts = launched(tmp_path, monkeypatch, "ttttereederr")
+    assert (counts["asked"], counts["launches"], counts["hangs"]) == (12, 9, 4)
+    assert sum(counts["errors"].values()) == 4
+
+
+def test_what_hung_in_some_launches_only_is_launched_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is expected to cost processes comes last. The pool is one that knows the answers."""
+    answers = {"a": [2, 0], "b": [0], "c": [5], "d": [1, 1], "e": [0]}
+    codes = {"a": ["deadlock"], "b": ["race shared raw"], "c": ["deadlock", "over-arrival"]}
+    codes |= {"d": ["barrier-mismatch"], "e": ["uninitialised-read register"]}
+    order: list[tuple[str, int]] = []
+
+    class Pool:
+        def __init__(self, function: str, jobs: int, limit_s: float) -> None:
+            self.jobs = jobs
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def run(self, groups: Any) -> Any:
+            for (call,) in groups:
+                stem = call["stem"]
+                order.append((stem, self.jobs))
+                value = {"asked": 5, "launches": 5, "hangs": answers[stem].pop(0)}
+                yield call, Ended("returned", value)
+
+    monkeypatch.setattr(silicon, "WorkerPool", Pool)
+    mutants = [{"stem": s, "codes": c, "kind": "mutation", "refused": ""} for s, c in codes.items()]
+    manifest = {"shape": list(SHAPE), "arch": "sm_90a", "seed": 0, "mutants": mutants}
+    silicon.launch_all(tmp_path, manifest, 5, 5, jobs=4)
+    assert order == [("b", 4), ("a", 4), ("c", 3), ("e", 3), ("d", 3), ("a", 1), ("d", 1)]
+    lines = silicon.read_lines(tmp_path / silicon.LAUNCHES)
+    assert {run["stem"]: run["hangs"] for run in lines} == {"a": 0, "b": 0, "c": 5, "d": 1, "e": 0}
+    silicon.launch_all(tmp_path, manifest, 5, 5, jobs=4)
+    assert len(order) == 7
 
 
 @pytest.mark.parametrize(
@@ -184,6 +223,13 @@ def test_the_tables_and_the_summary() -> None:
             "hung": True,
         },
         {
+            "stem": "k missing-release 0",
+            "tool": "memcheck",
+            "errors": 0,
+            "first": "",
+            "hung": True,
+        },
+        {
             "stem": "k missing-wgmma-fence 0",
             "tool": "memcheck",
             "errors": 0,
@@ -219,7 +265,7 @@ def test_the_tables_and_the_summary() -> None:
     assert lines[2] == "| no-op | 40 | nothing | 10 |  |  |  |  |  |  | 2 |"
     assert (
         lines[3]
-        == "| missing-release | 41 | `deadlock` |  |  | 3 of 3 |  | hung | 1 (hung) |  |  |"
+        == "| missing-release | 41 | `deadlock` |  |  | 3 of 3 |  | hung | 1 (hung) | hung |  |"
     )
     assert lines[4].endswith("| `missing-wgmma-fence register` | 10 |  |  |  |  |  | - |  |")
     assert silicon_report.operator_table(rows).splitlines()[2:] == [
@@ -236,6 +282,7 @@ def test_the_tables_and_the_summary() -> None:
 @pytest.mark.parametrize(
     ("said", "errors", "hung"),
     [
+        ("========= Unknown Error\n========= ERROR SUMMARY: 18 errors\n", 18, False),
         ("========= ERROR SUMMARY: 0 errors\n", 0, False),
         ("========= ERROR SUMMARY: 3 errors (2 not printed)\n", 3, False),
         ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2, False),
@@ -252,6 +299,8 @@ def test_the_first_message_of_a_tool() -> None:
     said = "========= COMPUTE-SANITIZER\n========= Barrier error detected. Divergent thread(s) in block\n"
     said += "=========     at kernel_kernel+0x100\n========= ERROR SUMMARY: 1 error\n"
     assert silicon_launch.read_report(said)["first"].startswith("Barrier error detected.")
+    said = "========= COMPUTE-SANITIZER\n========= Unknown Error\n=========     at kernel_kernel+0x2ba0\n"
+    assert silicon_launch.read_report(said)["first"] == "Unknown Error"
 
 
 def test_lines_survive_an_interruption(tmp_path: Path) -> None:
@@ -306,7 +355,7 @@ def test_a_folder_is_prepared_once_and_for_one_study(
     ("option", "value", "says"),
     [
         ("--launches", "0", "not between 1 and 100000"),
-        ("--hangs", "100001", "not between 1 and 100000"),
+        ("--restarts", "100001", "not between 1 and 100000"),
         ("--seed", "-1", "negative"),
         ("--jobs", "0", "not between 1 and 512"),
         ("--jobs", "-3", "not between 1 and 512"),

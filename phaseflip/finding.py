@@ -66,6 +66,18 @@ RULES = {
 }  # fmt: skip
 """Code, or code:variant, of every finding. "Silent" means that no finding is an error."""
 
+PRECEDENCE = {
+    "duplicate-issue": 1,
+    "barrier-not-initialised": 2,
+    "barrier-reinitialised": 2,
+    "over-arrival": 2,
+    "tx-count-mismatch": 2,
+    "stale-wait": 2,
+    "lapped-wait": 4,
+}
+"""Which findings to read first; 3 for all others. A product issued twice commits twice; a barrier that counts wrongly, or is
+asked for the wrong phase, orders nothing, so that races follow; and where threads race, they may also be a lap behind."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -222,11 +234,13 @@ class Findings:
         return sum(finding.severity == "error" for finding in self._found.values())
 
     def all(self) -> list[Finding]:
-        """Errors first, then by line."""
+        """Errors first, causes before what follows from them, then by line."""
         return sorted(
             self._found.values(),
-            key=lambda f: (f.severity != "error", f.file, f.line, f.code, f.kind),
-        )
+            key=lambda f: (
+                f.severity != "error", PRECEDENCE.get(f.code, 3), f.file, f.line, f.code, f.kind
+            ),
+        )  # fmt: skip
 
 
 def parse_checks(text: str) -> frozenset[str]:

@@ -496,6 +496,20 @@ def test_an_arrival_too_many_stopped_an_h200_at_once_and_was_called_a_deadlock(s
     assert gpu_run._failure(Ended(RETURNED), said, seconds, poll_limit_ms=1000).title == title
 
 
+@pytest.mark.parametrize(
+    ("kernel", "fault", "shape", "first"),
+    [
+        ("hgemm_sm90", "release-by-every-lane", (128, 128, 512), "over-arrival"),
+        ("hgemm_v2", "missing-barrier-init", (128, 128, 192), "barrier-not-initialised"),
+        ("hgemm_v2", "missing-phase-flip", (128, 128, 192), "stale-wait"),
+        ("hgemm_v2", "mma-by-whole-warp", (128, 128, 192), "duplicate-issue"),
+    ],
+)
+def test_a_report_began_with_a_race_that_only_followed(kernel, fault, shape, first):
+    verdict = verify(make_mutant(kernel, fault, 0, shape).kernel, *shape)
+    assert len(verdict.findings) > 1 and verdict.findings[0].code == first
+
+
 def _findings(func, schedule):
     lowered = lower(func)
     arrays = [np.ones(shape, dtype) for _, dtype, shape in lowered.parameters]

@@ -140,3 +140,22 @@ def test_a_category_that_is_off_records_nothing_but_what_stopped_the_run():
     assert found.all() == []
     found.add(Finding("deadlock", "w", place=A), always=True)
     assert [f.code for f in found.all()] == ["deadlock"]
+
+
+def test_causes_come_before_what_follows_from_them_and_notes_last():
+    found = Findings(profile="practice")
+    late, early = Place("copy", "k.py", 9), Place("copy", "k.py", 2)
+    found.add(Finding("race", "w", place=early))
+    found.add(Finding("scope-too-narrow", "w", place=early))  # a note in this profile
+    found.add(Finding("lapped-wait", "w", place=early))
+    found.add(Finding("over-arrival", "w", place=late))
+    found.add(Finding("race", "w", place=late))
+    found.add(Finding("duplicate-issue", "w", place=late))
+    assert [(f.code, f.line) for f in found.all()] == [
+        ("duplicate-issue", 9),
+        ("over-arrival", 9),
+        ("race", 2),
+        ("race", 9),
+        ("lapped-wait", 2),
+        ("scope-too-narrow", 2),
+    ]

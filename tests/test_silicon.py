@@ -299,7 +299,9 @@ def test_the_first_message_of_a_tool() -> None:
     said = "========= COMPUTE-SANITIZER\n========= Barrier error detected. Divergent thread(s) in block\n"
     said += "=========     at kernel_kernel+0x100\n========= ERROR SUMMARY: 1 error\n"
     assert silicon_launch.read_report(said)["first"].startswith("Barrier error detected.")
-    said = "========= COMPUTE-SANITIZER\n========= Unknown Error\n=========     at kernel_kernel+0x2ba0\n"
+    said = (
+        "========= COMPUTE-SANITIZER\n========= Unknown Error\n========= ERROR SUMMARY: 18 errors\n"
+    )
     assert silicon_launch.read_report(said)["first"] == "Unknown Error"
 
 

@@ -11,8 +11,8 @@ any number of hangs can be observed in one process, and no thread misses a barri
 give up by themselves after a tenth of a millisecond, not the 10 that TVM asks for, since every later wait costs one.
 
 A thread that went on touches no mbarrier any more: it does not arrive and starts no copy that would complete there. An
-mbarrier that gets more arrivals than it expects, or a copy that outlives its CTA, ends the launch with a CUDA error on
-hardware, and that would cost the process after all. What each thread knows is in a predicate register of the kernel.
+arrival that the phase of an mbarrier does not lack makes an H200 stop the launch with a CUDA error, which would cost the
+process after all. What a thread knows of itself is in a predicate register of the kernel.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from .devices import gpu_uuid
 from .errors import BadInput
 from .isolation import RAISED, RETURNED, WorkerPool
 from .poll_limit import GO_ON
-from .silicon_launch import TOOLS, sanitize
+from .silicon_launch import TOOLS, sanitize, together
 
 FORMAT = 2
 SIMULATED = "simulated"
@@ -147,37 +147,51 @@ def launch_all(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> None:
-    """Launch every mutant for which so many launches have not been asked yet, and write its counts when they are known.
+    """Launch every mutant so many times, less those of earlier calls, and write its counts when they are known.
 
-    After `restarts` launches in a row that cost their process, a CUDA error or a kill, it is launched no further. What is
-    expected to cost processes comes after all others, for their starts and ends hold up the whole GPU; and what hung in some
-    launches only is launched once more at the end, with nothing beside it, since it may just have been held up.
+    After `restarts` launches in a row that cost their process, a CUDA error or a kill, it is launched no further, until a
+    call allows more of them. What is expected to cost processes comes after all others, for their starts and ends hold up
+    the whole GPU; and what hung in some launches only is launched once more at the end, with nothing beside it, since it
+    may just have been held up.
     """
     folder = Path(directory)
-    done = {run["stem"] for run in read_lines(folder / LAUNCHES) if run["asked"] == launches}
-    asked = _about(manifest) | {"folder": str(folder / "launched"), "launches": launches, "restarts": restarts}  # fmt: skip
-    todo = sorted((m for m in built(manifest) if m["stem"] not in done), key=_turn)
+    known = {run["stem"]: run for run in read_lines(folder / LAUNCHES) if run["asked"] == launches}
+    left = {m["stem"]: _left(known.get(m["stem"]), launches, restarts) for m in built(manifest)}
+    todo = sorted((m for m in built(manifest) if left[m["stem"]]), key=_turn)
+    asked = _about(manifest) | {"folder": str(folder / "launched"), "restarts": restarts}
     numbers = itertools.count(1)
 
-    def launch(stems: Iterable[str], pool: WorkerPool, more: dict[str, Any]) -> None:
-        for call, ended in pool.run([[asked | {"stem": stem}] for stem in stems]):
+    def launch(stems: Iterable[str], pool: WorkerPool, alone: bool = False) -> None:
+        calls = [asked | {"stem": s, "launches": launches if alone else left[s]} for s in stems]
+        for call, ended in pool.run([[call] for call in calls]):
+            stem = call["stem"]
             if ended.how != RETURNED:
-                raise RuntimeError(f"launching {call['stem']} {ended.how}: {ended.value}")
-            append_line(folder / LAUNCHES, {"stem": call["stem"]} | more | ended.value)
-            if progress is not None and not more:
+                raise RuntimeError(f"launching {stem} {ended.how}: {ended.value}")
+            counts = {"alone": True} | ended.value if alone else ended.value
+            if call["launches"] < launches:
+                counts = together(known[stem], counts)
+            append_line(folder / LAUNCHES, {"stem": stem} | counts)
+            if progress is not None and not alone:
                 progress("launched", next(numbers), len(todo))
 
     for turn, group in itertools.groupby(todo, key=_turn):
         at_once = min(jobs, COSTLY_JOBS) if turn > 1 else jobs
         with WorkerPool(LAUNCHER, jobs=at_once, limit_s=LAUNCHER_LIMIT_S) as pool:
-            launch([m["stem"] for m in group], pool, {})
+            launch([m["stem"] for m in group], pool)
     with WorkerPool(LAUNCHER, jobs=1, limit_s=LAUNCHER_LIMIT_S) as pool:
         last = {run["stem"]: run for run in read_lines(folder / LAUNCHES)}
         launch(
             [stem for stem, run in last.items() if 0 < run["hangs"] < run["launches"] and not run.get("alone")],
             pool,
-            {"alone": True},
+            alone=True,
         )  # fmt: skip
+
+
+def _left(run: dict[str, Any] | None, launches: int, restarts: int) -> int:
+    """How many launches a mutant still gets: none if it had been given up and no more restarts are allowed now."""
+    if run is None:
+        return launches
+    return launches - run["launches"] if run["restarts"] < restarts else 0
 
 
 def _turn(mutant: Mutant) -> int:

@@ -48,9 +48,9 @@ _SUMMARIES = (
 def launch_many(call: dict[str, Any]) -> Counts:
     """In a worker: launch a mutant `launches` times, or until `restarts` launches in a row have cost their process.
 
-    Returns {"asked", "launches" (how many there were), "hangs" (a poll limit or the time limit ended it), "killed" (of these,
-    by the time limit), "errors" (CUDA's words -> times), "outputs" (for each D that came out: its digest, how often, and
-    what the oracles say)}.
+    Returns {"asked", "restarts" (both as called), "launches" (how many there were), "hangs" (a poll limit or the time limit
+    ended it), "killed" (of these, by the time limit), "errors" (CUDA's words -> times), "outputs" (for each D that came out:
+    its digest, how often, and what the oracles say)}.
     """
     import torch  # noqa: F401 - before the fork, so that no child has to
 
@@ -76,6 +76,7 @@ def launch_many(call: dict[str, Any]) -> Counts:
                     errors[value] += 1
     return {
         "asked": call["launches"],
+        "restarts": call["restarts"],
         "launches": call["launches"] - left,
         "hangs": hangs,
         "killed": killed,
@@ -84,6 +85,21 @@ def launch_many(call: dict[str, Any]) -> Counts:
             {"digest": digest, "times": times} | _judged(arrays[digest], operands, built)
             for digest, times in outputs.most_common()
         ],
+    }
+
+
+def together(before: Counts, after: Counts) -> Counts:
+    """The counts of one mutant's launches and of those that followed, which are all that had been left."""
+    outputs: dict[str, dict[str, Any]] = {}
+    for output in before["outputs"] + after["outputs"]:
+        times = outputs.get(output["digest"], {"times": 0})["times"]
+        outputs[output["digest"]] = output | {"times": times + output["times"]}
+    return {
+        "asked": before["asked"],
+        "restarts": after["restarts"],
+        **{name: before[name] + after[name] for name in ("launches", "hangs", "killed")},
+        "errors": dict(Counter(before["errors"]) + Counter(after["errors"])),
+        "outputs": sorted(outputs.values(), key=lambda output: -output["times"]),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from multiprocessing.connection import Connection
@@ -124,7 +125,7 @@ def test_what_hung_in_some_launches_only_is_launched_again_alone(
             for (call,) in groups:
                 stem = call["stem"]
                 order.append((stem, self.jobs))
-                value = {"asked": 5, "launches": 5, "hangs": answers[stem].pop(0)}
+                value = {"asked": 5, "restarts": 5, "launches": 5, "hangs": answers[stem].pop(0)}
                 yield call, Ended("returned", value)
 
     monkeypatch.setattr(silicon, "WorkerPool", Pool)
@@ -136,6 +137,43 @@ def test_what_hung_in_some_launches_only_is_launched_again_alone(
     assert {run["stem"]: run["hangs"] for run in lines} == {"a": 0, "b": 0, "c": 5, "d": 1, "e": 0}
     silicon.launch_all(tmp_path, manifest, 5, 5, jobs=4)
     assert len(order) == 7
+
+
+def test_a_mutant_that_was_given_up_goes_on_when_more_restarts_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def line(stem: str, launches: int, errors: int, times: int, restarts: int) -> str:
+        outputs = [{"digest": "r", "times": times, "bound": True}] if times else []
+        counts = {"asked": 9, "launches": launches, "hangs": 0, "killed": 0, "restarts": restarts}
+        return json.dumps({"stem": stem} | counts | {"errors": {"x": errors}, "outputs": outputs})
+
+    lines = [line("a", 4, 2, 2, 2), line("b", 9, 0, 9, 2), line("c", 2, 2, 0, 3)]
+    (tmp_path / silicon.LAUNCHES).write_text("\n".join(lines) + "\n")
+    asked: list[tuple[str, int]] = []
+
+    def run(self: Any, groups: Any) -> Any:
+        for (call,) in groups:
+            asked.append((call["stem"], call["launches"]))
+            counts = json.loads(line("", call["launches"], 1, 4, call["restarts"]))
+            yield call, Ended("returned", counts | {"asked": call["launches"]})
+
+    monkeypatch.setattr(silicon.WorkerPool, "run", run)
+    mutants = [{"stem": s, "codes": [], "kind": "mutation", "refused": ""} for s in "abc"]
+    manifest = {"shape": list(SHAPE), "arch": "sm_90a", "seed": 0, "mutants": mutants}
+    silicon.launch_all(tmp_path, manifest, 9, restarts=2)
+    assert asked == []
+    silicon.launch_all(tmp_path, manifest, 9, restarts=3)
+    assert asked == [("a", 5)]  # c was given three
+    last = {run["stem"]: run for run in silicon.read_lines(tmp_path / silicon.LAUNCHES)}["a"]
+    assert (last["asked"], last["launches"], last["errors"], last["restarts"]) == (
+        9,
+        9,
+        {"x": 3},
+        3,
+    )
+    assert last["outputs"] == [{"digest": "r", "times": 6, "bound": True}]
+    silicon.launch_all(tmp_path, manifest, 9, restarts=9)
+    assert asked[1:] == [("c", 7)]
 
 
 @pytest.mark.parametrize(

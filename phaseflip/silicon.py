@@ -161,30 +161,25 @@ def launch_all(
     asked = _about(manifest) | {"folder": str(folder / "launched"), "restarts": restarts}
     numbers = itertools.count(1)
 
-    def launch(stems: Iterable[str], pool: WorkerPool, alone: bool = False) -> None:
+    def launch(stems: Iterable[str], at_once: int, alone: bool = False) -> None:
         calls = [asked | {"stem": s, "launches": launches if alone else left[s]} for s in stems]
-        for call, ended in pool.run([[call] for call in calls]):
-            stem = call["stem"]
-            if ended.how != RETURNED:
-                raise RuntimeError(f"launching {stem} {ended.how}: {ended.value}")
-            counts = {"alone": True} | ended.value if alone else ended.value
-            if call["launches"] < launches:
-                counts = together(known[stem], counts)
-            append_line(folder / LAUNCHES, {"stem": stem} | counts)
-            if progress is not None and not alone:
-                progress("launched", next(numbers), len(todo))
+        with WorkerPool(LAUNCHER, jobs=at_once, limit_s=LAUNCHER_LIMIT_S) as pool:
+            for call, ended in pool.run([[call] for call in calls]):
+                stem = call["stem"]
+                if ended.how != RETURNED:
+                    raise RuntimeError(f"launching {stem} {ended.how}: {ended.value}")
+                counts = {"alone": True} | ended.value if alone else ended.value
+                if call["launches"] < launches:
+                    counts = together(known[stem], counts)
+                append_line(folder / LAUNCHES, {"stem": stem} | counts)
+                if progress is not None and not alone:
+                    progress("launched", next(numbers), len(todo))
 
     for turn, group in itertools.groupby(todo, key=_turn):
-        at_once = min(jobs, COSTLY_JOBS) if turn > 1 else jobs
-        with WorkerPool(LAUNCHER, jobs=at_once, limit_s=LAUNCHER_LIMIT_S) as pool:
-            launch([m["stem"] for m in group], pool)
-    with WorkerPool(LAUNCHER, jobs=1, limit_s=LAUNCHER_LIMIT_S) as pool:
-        last = {run["stem"]: run for run in read_lines(folder / LAUNCHES)}
-        launch(
-            [stem for stem, run in last.items() if 0 < run["hangs"] < run["launches"] and not run.get("alone")],
-            pool,
-            alone=True,
-        )  # fmt: skip
+        launch([m["stem"] for m in group], min(jobs, COSTLY_JOBS) if turn > 1 else jobs)
+    last = {run["stem"]: run for run in read_lines(folder / LAUNCHES)}
+    sometimes = [s for s, run in last.items() if 0 < run["hangs"] < run["launches"]]
+    launch([s for s in sometimes if not last[s].get("alone")], 1, alone=True)
 
 
 def _left(run: dict[str, Any] | None, launches: int, restarts: int) -> int:

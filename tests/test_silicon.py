@@ -203,6 +203,22 @@ def test_a_launch_that_lasts_as_long_as_its_poll_limit_hung(
     assert next(waits, None) is None
 
 
+def test_a_child_opens_one_channel_to_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    out: Any = SimpleNamespace(send=said.append)
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+    def load(*_: Any) -> Any:
+        raise RuntimeError(f"{os.environ['CUDA_DEVICE_MAX_CONNECTIONS']} when CUDA starts")
+
+    monkeypatch.setattr(cuda_runtime, "load", load)
+    built = made(tmp_path)
+    silicon_launch._launch(out, built, make_inputs("normal", *SHAPE, 0, built.dtype), 3)
+    assert said == [("error", "1 when CUDA starts")]
+
+
 MUTANTS = [
     ("no-op", "control", "equivalent", []),
     ("missing-release", "catalogue", "killed as expected", ["deadlock"]),

@@ -17,6 +17,7 @@ from ..finding import Finding
 
 if TYPE_CHECKING:
     from ..finding import Place
+    from .cta import CTA
     from .warp import Group
 
 Bits = int
@@ -142,18 +143,28 @@ def _check_loading(g: Group, place: Place, first: Any, nbytes: int) -> None:
     for warp in g.warp_list():
         for start, stop, load_place in g.cta.loading.get(warp, ()):
             if low < stop and start < high:
-                wgmma = load_place.mnemonic == "wgmma.mma_async"
-                wait = "wgmma.wait_group" if wgmma else "tcgen05.wait::ld"
-                call = "T.ptx.wgmma.wait_group(0)" if wgmma else "T.ptx.tcgen05.wait.ld()"
+                why, fix = _awaits(g.cta, warp, load_place)
                 g.cta.report(
                     Finding(
                         "uninitialised-read",
-                        f"it is asynchronous, and no {wait} of this warp has completed it",
+                        f"it is asynchronous, and {why}",
                         place=place,
                         other=load_place,
                         memory="register",
                         what=f"{g} reads registers that the {load_place.mnemonic} at line {load_place.line} writes",
-                        fix=f"{call} between it and the first use of its registers",
+                        fix=f"{fix} between it and the first use of its registers",
                     )
                 )
                 return
+
+
+def _awaits(cta: CTA, warp: int, load: Place) -> tuple[str, str]:
+    """What an instruction in flight into registers of a warp lacks, and the calls that would supply it."""
+    if load.mnemonic != "wgmma.mma_async":
+        return "no tcgen05.wait::ld of this warp has completed it", "T.ptx.tcgen05.wait.ld()"
+    if any(run.place == load for run in cta.warpgroup_mma[warp].open):
+        return (
+            "no wgmma.commit_group of this warp has made it part of a group, so no wgmma.wait_group waits for it",
+            "T.ptx.wgmma.commit_group(), then T.ptx.wgmma.wait_group(0),",
+        )
+    return "no wgmma.wait_group of this warp has completed it", "T.ptx.wgmma.wait_group(0)"

@@ -1,6 +1,7 @@
 """wgmma: what its fence, commit and wait order, and the proxies of its shared-memory operands."""
 
 import numpy as np
+import pytest
 import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
 from tvm.script import tirx as T
@@ -194,3 +195,16 @@ def test_a_product_of_three_warps_is_no_product_of_the_warpgroup():
     found = run(product, whole=False)
     assert {f.code for f in found.findings} == {"divergent-collective", "uninitialised-read"}
     assert "different products" in found.findings[0].why  # and the fourth has none to store
+
+
+@pytest.mark.parametrize(
+    ("dropped", "lacks", "fix"),
+    [
+        ("wait", "no wgmma.wait_group", "T.ptx.wgmma.wait_group(0)"),
+        ("commit", "no wgmma.commit_group", "T.ptx.wgmma.commit_group(), then T.ptx.wgmma.wait_group(0),"),
+    ],
+)  # fmt: skip
+def test_the_fix_of_an_early_read_names_what_is_missing(dropped, lacks, fix):
+    early = next(f for f in run(product, **{dropped: False}).findings if f.memory == "register")
+    assert early.why.startswith(f"it is asynchronous, and {lacks} of this warp has ")
+    assert early.fix == f"{fix} between it and the first use of its registers"

@@ -75,9 +75,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
-        "list", parents=[common], allow_abbrev=False, help="name the kernels and their shapes"
+    from phaseflip import (
+        cli_benchmark,
+        cli_compare,
+        cli_conformance,
+        cli_gpu,
+        cli_list,
+        cli_silicon,
+        cli_study,
     )
+
+    cli_list.add_commands(commands, common)
     run = commands.add_parser(
         "run", parents=[common], allow_abbrev=False, help="run one kernel and judge its result"
     )
@@ -126,15 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--prebuilt", metavar="DIR", help="run what `build` made there, on a GPU; needs no compiler"
     )
-    from phaseflip import (
-        cli_benchmark,
-        cli_compare,
-        cli_conformance,
-        cli_gpu,
-        cli_silicon,
-        cli_study,
-    )
-
+    run.set_defaults(handler=_run)
     modules = (cli_compare, cli_study, cli_gpu, cli_conformance, cli_silicon, cli_benchmark)
     for module in modules:
         module.add_commands(commands, common, _extent)
@@ -207,30 +207,6 @@ def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int]
         return
     with _ProgressBar(label, unit) as bar:
         yield bar
-
-
-def _list(args: argparse.Namespace) -> Outcome:
-    from phaseflip.kernel import list_kernels
-
-    kernels = [
-        {
-            "name": kernel.name,
-            "shapes": kernel.shape_rule.describe() if kernel.shape_rule else "any",
-            "needs": f"compute capability {kernel.needs[0]}.{kernel.needs[1]}",
-            "dtype": kernel.dtype,
-            "summary": kernel.summary,
-        }
-        for kernel in list_kernels()
-    ]
-    rows = [
-        row
-        for k in kernels
-        for row in (
-            (f"{k['name']:<12}", str(k["summary"])),
-            (" " * 12, f"{k['shapes']}; {k['dtype']}; {k['needs']}"),
-        )
-    ]
-    return Outcome(CLEAN, {"kernels": kernels}, rows)
 
 
 def _run(args: argparse.Namespace) -> Outcome:
@@ -372,8 +348,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parser().parse_args(words)
         with _standard_output_kept_clean():
-            command = {"list": _list, "run": _run}.get(args.command) or args.handler
-            outcome = command(args)
+            outcome = args.handler(args)
         if as_json:
             _write(json.dumps(outcome.report, allow_nan=False) + "\n")
         else:

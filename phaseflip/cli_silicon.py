@@ -40,7 +40,7 @@ def add_commands(
         nargs="+",
         default=["catalogue", "mutations"],
         metavar="FAULT",
-        help="catalogue, mutations, and names of faults (default: both)",
+        help="catalogue, mutations, and names that `list --faults` shows (default: the first two)",
     )
     silicon.add_argument(
         "--launches", type=extent, default=100, metavar="N", help="of each mutant (default: 100)"

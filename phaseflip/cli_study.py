@@ -55,7 +55,9 @@ def add_commands(
         help="a name, or path/to/file.py:factory; then :ctas=2 or the like",
     )
     fault.add_argument(
-        "fault", metavar="FAULT", help="of the catalogue, a mutation operator, or no-op"
+        "fault",
+        metavar="FAULT",
+        help="of the catalogue, a mutation operator, or no-op: `python -m phaseflip list --faults` names them",
     )
     for name in "MNK":
         fault.add_argument(name, type=extent, metavar=name)
@@ -82,7 +84,7 @@ def add_commands(
         nargs="+",
         default=["catalogue"],
         metavar="FAULT",
-        help="catalogue, mutations, and names of faults (default: catalogue)",
+        help="catalogue, mutations, and names that `list --faults` shows (default: catalogue)",
     )
     study.add_argument(
         "--shapes",

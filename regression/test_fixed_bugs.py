@@ -1,6 +1,7 @@
 """Bugs that were fixed, named by what was seen. Most are one variant of a litmus kernel, which says what is right."""
 
 import importlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 
-from phaseflip import benchmark, gpu_run, lower, lowering, simulate, tir_nodes
+from phaseflip import benchmark, cli, faults, gpu_run, lower, lowering, simulate, tir_nodes
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
 from phaseflip.finding import Place
@@ -529,3 +530,14 @@ def _findings(func, schedule):
 def test_every_race_was_to_be_mended_by_a_cta_barrier(kernel, fault, shape, words):
     verdict = verify(make_mutant(kernel, fault, 0, shape).kernel, *shape)
     assert words in verdict.findings[0].fix
+
+
+@pytest.mark.parametrize("command", ["fault", "study", "silicon"])
+def test_the_help_of_a_command_that_takes_faults_did_not_say_how_to_list_them(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    assert "list --faults" in " ".join(capsys.readouterr().out.split())
+    assert cli.main(["list", "--faults", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["faults"]
+    every = [*faults.catalogue(), *faults.mutations(), faults.no_op()]
+    assert [(f["name"], f["kind"]) for f in listed] == [(f.name, f.kind) for f in every]

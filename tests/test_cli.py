@@ -282,6 +282,14 @@ def test_list(run: Any) -> None:
     assert names[:4] == ["hgemm_sm90", "hgemm_v1", "hgemm_v2", "hgemm_v3"]
 
 
+def test_list_of_faults(run: Any) -> None:
+    lines = run("list", "--faults").out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("missing-commit "))
+    assert lines[at].endswith("Nothing arrives on the barrier when the MMA completes.")
+    assert lines[at + 1].strip() == "catalogue: hgemm_v1, hgemm_v2, hgemm_v3"
+    assert lines[-1].strip() == "control: any kernel that has a site"
+
+
 def test_run_in_a_process_of_its_own() -> None:
     command = [sys.executable, "-m", "phaseflip", "run", "hgemm_v3", "256", "256", "128"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

@@ -17,10 +17,11 @@ from .program import Flow
 
 
 class Block:
-    """Source lines of one block, the slots it reads and writes, and its successors."""
+    """Source lines of one block, the slots it reads and writes, its successors, and the loops around it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, loops: tuple[int, ...]) -> None:
         self.number = number
+        self.loops = loops  # the slots of their iteration numbers, outermost first
         self.lines: list[tuple[int, int | None, str]] = []  # (indent, slot defined or None, text)
         self.used_first: set[int] = set()
         self.defined: set[int] = set()

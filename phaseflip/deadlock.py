@@ -122,15 +122,15 @@ def _place_in_program(g: Group) -> tuple[int, int, int]:
     return g.wait_site.order, g.cta.rank, int(g.lanes[0])
 
 
-def polling_finding(cluster: Cluster, runnable: list[Group], executed: list[int]) -> Finding:
-    """Groups that run without end: they poll for what never comes. executed: instructions of their loops, by position."""
+def polling_finding(runnable: list[Group], loop: Place, instruction: Place) -> Finding:
+    """Groups that run without end: they poll for what never comes. instruction: the first that the loop executes."""
     who = " and ".join(str(agents) for agents in _together(runnable))
-    places = [cluster.program.instructions[order] for order in executed]
-    where = f"; its first instruction is at line {places[0].line}" if places else ""
+    elsewhere = (instruction.file, instruction.line) != (loop.file, loop.line)
+    where = f"; its first instruction is at line {instruction.line}" if elsewhere else ""
     return Finding(
         "deadlock",
         "it repeats itself: nobody who can still run changes what it reads" + where,
-        place=places[0] if places else Place(),
+        place=loop,
         what=f"{who} {_verb(who, 'runs', 'run')} a loop that does not end",
         fix="wait on an mbarrier, or let somebody write what the loop polls",
     )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .finding import Place
+
 if TYPE_CHECKING:
     from .machine.cta import Cluster
     from .machine.warp import Group
@@ -33,6 +35,21 @@ class Polling:
     deciding: dict[int, list[int]] = field(default_factory=dict)
     """Block -> the registers live there that decide what the loop around it does."""
     counts: list[int] = field(default_factory=list)
+    rounds: dict[Any, Any] = field(default_factory=dict)
+    """(CTA, first lane, loop) -> its iteration number when it was last looked at."""
+    turning: set[int] = field(default_factory=set)
+    """The loops that have gone round between the last two looks."""
+
+    def look(self, runnable: Iterable[Group]) -> None:
+        """Note which loops go round, by the slots of their iteration numbers."""
+        before, loops = self.rounds, self.cluster.program.loops
+        self.rounds = {
+            (g.cta.rank, int(g.lanes[0]), loop): np.max(g.r[loop])
+            for g in runnable
+            for loop in loops[g.pc]
+        }
+        turned = {key[-1] for key, number in self.rounds.items() if before.get(key) != number}
+        self.turning = turned or {key[-1] for key in self.rounds}
 
     def nothing_changes(self, runnable: Iterable[Group]) -> bool:
         """Whether these groups, all that can run, do but repeat what they did. Asked again and again."""
@@ -63,11 +80,25 @@ class Polling:
             self.deciding[block] = [slot for slot in program.live_in[block] if slot in decide]
         return self.deciding[block]
 
-    def executed_since(self) -> list[int]:
-        """Positions of the instructions that the loops execute, in program order."""
-        now = self.cluster.counts
+    def endless_loop(self) -> tuple[Place, Place]:
+        """Where the loop stands that goes round, the outermost one, and the first instruction that it executes.
+
+        Each stands for the other where there is none: a loop need execute no instruction, and work without end in sight
+        may be left in no loop.
+        """
+        program, now = self.cluster.program, self.cluster.counts
         before = self.counts or self.cluster.counts_before
-        return [order for order, count in enumerate(now) if count > before[order]]
+        executed = [
+            place
+            for place, count, old in zip(program.instructions, now, before, strict=True)
+            if count > old
+        ]
+        if not self.turning:
+            first = next(iter(executed), Place())
+            return first, first
+        loop = min(self.turning)  # slots are numbered in program order
+        place = program.loop_places[loop]
+        return place, next((p for p in executed if loop in p.loops), place)
 
 
 def deciding_slots(program: Program, block: int) -> set[int]:

@@ -35,7 +35,8 @@ class Program:
     `blocks[i](group)` runs block i; `live_in[i]` are the register slots that it or a later block reads first,
     `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every
     instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory,
-    `local_names` of the local arrays in a thread's frame; `flows` the flow of every block;
+    `local_names` of the local arrays in a thread's frame; `flows` the flow of every block; `loops` the loops around every
+    block, outermost first, by the register slots that count their iterations, and `loop_places` where those stand;
     `arrivals` and `inits` (position in `instructions`, name of the barrier) of all that arrive on or initialise an
     mbarrier.
     """
@@ -57,6 +58,8 @@ class Program:
     inits: list[tuple[int, str]] = field(default_factory=list)
     local_names: list[tuple[int, str]] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
+    loops: list[tuple[int, ...]] = field(default_factory=list)
+    loop_places: dict[int, Place] = field(default_factory=dict)
 
     def shared_view(self, offset: int) -> tuple[str, int]:
         """(name, first byte) of the buffer at a byte offset of the CTA's shared window, as far as addresses tell."""

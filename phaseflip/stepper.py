@@ -121,6 +121,7 @@ class Stepper:
         """Where all that can run only repeat themselves, let happen what waits for them to stop; if nothing, give up."""
         cluster = self.cluster
         runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
+        self.polling.look(runnable)
         if self.polled <= POLL_BLOCKS:
             if not self.polling.nothing_changes(runnable) or self.release_a_join():
                 return
@@ -130,7 +131,7 @@ class Stepper:
                 return
             if abandon_uninitialised(cluster):
                 return
-        raise Deadlock(polling_finding(cluster, runnable, self.polling.executed_since()))
+        raise Deadlock(polling_finding(runnable, *self.polling.endless_loop()))
 
     def meet(self, g: Group) -> Group | None:
         """A group at its join: the whole group if it was the last part, through as many joins as end here."""

@@ -44,6 +44,9 @@ class _Translator:
         self.function, self.vectorise = function, vectorise
         self.layout = Layout()
         self.writer = ExpressionWriter(self, private_loads(function))
+        self.loops: list[tuple[int, int]] = []  # (continue target, break target)
+        self.iterations: list[int] = []  # slots of the iteration numbers of the enclosing loops
+        self.loop_places: dict[int, Place] = {}
         self.blocks: list[Block] = []
         self.block = self.new_block()
         self.indent = 1
@@ -51,10 +54,6 @@ class _Translator:
         self.instructions: list[Place] = []
         self.arrivals: list[tuple[int, str]] = []
         self.inits: list[tuple[int, str]] = []
-        self.loops: list[tuple[int, int]] = []  # (continue target, break target)
-        self.iterations: list[
-            int
-        ] = []  # slots that hold the iteration numbers of the enclosing loops
         self.branches: list[int] = []  # first blocks of the enclosing branches
         self.loaded_from_global: Any = None
 
@@ -85,6 +84,8 @@ class _Translator:
             arrivals=self.arrivals,
             inits=self.inits,
             flows=[b.flow() for b in self.blocks],
+            loops=[b.loops for b in self.blocks],
+            loop_places=self.loop_places,
             local_names=sorted((offset, buffer.name) for buffer, offset in layout.frame.items()),
         )
 
@@ -194,7 +195,7 @@ class _Translator:
 
     # -- blocks -----------------------------------------------------------------------------------------------------
     def new_block(self) -> Block:
-        block = Block(len(self.blocks))
+        block = Block(len(self.blocks), tuple(self.iterations))
         self.blocks.append(block)
         return block
 
@@ -312,9 +313,7 @@ class _Translator:
             self.indent -= 1
             return
         self.define(slot, start)
-        iteration = self.count_iterations()
-        header, body, latch, after = (self.new_block() for _ in range(4))
-        self.goto(header)
+        iteration, header, body, latch, after = self.start_loop((s.body or [s])[0].site)
         # TVM's CUDA code evaluates start + extent before every iteration, so the body may change it.
         end = self.writer.text(ir.Binary("add", s.start, s.extent, s.var.dtype))
         self.loop_branch(f"({self.use(slot)} < {end})", body, after)
@@ -330,13 +329,21 @@ class _Translator:
         self.jump_to(header.number)
         self.block = after
 
-    def count_iterations(self) -> int:
-        """Start a slot that counts the iterations of a loop; the latch must raise it."""
+    def start_loop(self, site: ir.Site) -> tuple[int, Block, Block, Block, Block]:
+        """The slot that counts the iterations, which the latch must raise; header, body, latch, and what follows.
+
+        site: of the loop, or of its first statement where TVM drops the line of the loop itself.
+        """
         slot = self.layout.slot(object())
         self.layout.mutable.add(slot)
         self.define(slot, "0")
+        outside = tuple(self.iterations)
         self.iterations.append(slot)
-        return slot
+        self.loop_places[slot] = Place("", site.file, site.line)
+        header, body, latch, after = (self.new_block() for _ in range(4))
+        after.loops = outside
+        self.goto(header)
+        return slot, header, body, latch, after
 
     def vector_loop(self, s: ir.For, steps: list[vector_loops.Step]) -> None:
         start, extent, step = (
@@ -370,9 +377,7 @@ class _Translator:
         self.line(f"{function}(g, {places[0]}, {places[-1]}, {iterations}, {arguments})")
 
     def while_loop(self, s: ir.While) -> None:
-        iteration = self.count_iterations()
-        header, body, latch, after = (self.new_block() for _ in range(4))
-        self.goto(header)
+        iteration, header, body, latch, after = self.start_loop(s.site)
         self.loop_branch(self.writer.condition(s.condition), body, after)
         self.block = body
         self.loops.append((latch.number, after.number))

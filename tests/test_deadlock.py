@@ -199,10 +199,53 @@ def two_loops(D: T.Buffer((N,), "int32")):
                 D[4] = 1
 
 
+@T.prim_func
+def spins(D: T.Buffer((N,), "int32")):
+    """Without any instruction in the loop, save one that is not reached."""
+    T.device_entry()
+    bx = T.cta_id([1])
+    tid = T.thread_id([N])
+    n: T.int32 = 1
+    while n != 0:  # spin
+        if n == 2:
+            D[tid] = 1
+    D[tid] = n
+
+
+@T.prim_func
+def spins_around(D: T.Buffer((N,), "int32")):
+    T.device_entry()
+    bx = T.cta_id([1])
+    tid = T.thread_id([N])
+    n: T.int32 = 1
+    i: T.int32 = 0
+    while n != 0:  # outer spin
+        i = 0
+        while i < 50:
+            i = i + 1
+    D[tid] = n
+
+
+@T.prim_func
+def spins_within(D: T.Buffer((N,), "int32")):
+    T.device_entry()
+    bx = T.cta_id([1])
+    tid = T.thread_id([N])
+    n: T.int32 = 0
+    for i in T.serial(N + tid):
+        while i == 40:  # inner spin
+            n = i
+    D[tid] = n
+
+
+NO_INSTRUCTION = [(spins, "spin"), (spins_around, "outer spin"), (spins_within, "inner spin")]
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     ("body", "mark"),
     [
+        *NO_INSTRUCTION,
         (polls, "poll"),
         (polls_and_counts, "counted poll"),
         (stores_what_is_there, "storing poll"),
@@ -348,18 +391,18 @@ def test_what_a_loop_polls_may_come_from_a_copy_in_flight():
         assert run.findings == [] and (run.outputs["D"] == 1).all()
 
 
+@T.prim_func
+def never_repeats(D: T.Buffer((N,), "int32")):
+    T.device_entry()
+    bx = T.cta_id([1])
+    tid = T.thread_id([N])
+    n: T.int32 = 1
+    while n != 0:  # count
+        n = n + 2
+    D[tid] = n
+
+
 def test_a_loop_whose_registers_never_repeat_is_given_up_too(monkeypatch):
     monkeypatch.setattr(stepper, "POLL_BLOCKS", 30_000)
-
-    @T.prim_func
-    def body(D: T.Buffer((N,), "int32")):
-        T.device_entry()
-        bx = T.cta_id([1])
-        tid = T.thread_id([N])
-        n: T.int32 = 1
-        while n != 0:
-            n = n + 2
-        D[tid] = n
-
-    (finding,) = simulate(body, [np.zeros(N, np.int32)]).findings
+    (finding,) = simulate(never_repeats, [np.zeros(N, np.int32)]).findings
     assert finding.code == "deadlock" and "does not end" in finding.what

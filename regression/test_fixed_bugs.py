@@ -42,13 +42,8 @@ from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
 from tests.litmus import test_wgmma as wgmma
 from tests.litmus.harness import SCHEDULES, gives, run
-from tests.test_deadlock import (
-    NO_INSTRUCTION,
-    line_of,
-    never_repeats,
-    released_behind_a_join,
-    waits_first,
-)
+from tests.test_deadlock import waits_first
+from tests.test_polling import NO_INSTRUCTION, line_of, never_repeats, released_behind_a_join
 
 # -- found under some schedules only ------------------------------------------------------------------------------------
 test_warps_that_store_to_one_place_collided_only_when_they_ran_apart = gives(
@@ -552,10 +547,10 @@ def test_the_help_of_a_command_that_takes_faults_did_not_say_how_to_list_them(co
 @pytest.mark.parametrize(("body", "mark"), NO_INSTRUCTION)
 def test_an_endless_loop_that_executes_no_instruction_was_reported_at_line_0(body, mark):
     [deadlock] = simulate(lower(body), [np.zeros(64, np.int32)]).findings
-    assert (Path(deadlock.file).name, deadlock.line) == ("test_deadlock.py", line_of(mark))
+    assert (Path(deadlock.file).name, deadlock.line) == ("test_polling.py", line_of(mark))
 
 
 def test_a_loop_whose_registers_never_repeat_was_reported_at_an_instruction_before_it(monkeypatch):
     monkeypatch.setattr(stepper, "POLL_BLOCKS", 30_000)
     [deadlock] = simulate(lower(never_repeats), [np.zeros(64, np.int32)]).findings
-    assert (Path(deadlock.file).name, deadlock.line) == ("test_deadlock.py", line_of("count"))
+    assert (Path(deadlock.file).name, deadlock.line) == ("test_polling.py", line_of("count"))

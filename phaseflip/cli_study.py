@@ -175,7 +175,8 @@ def run_fault_command(args: argparse.Namespace) -> Outcome:
     }
     with WorkerPool("phaseflip.mutant:run_fault", limit_s=args.time_limit or LIMIT_S) as pool:
         ended = pool.call(item)
-    if ended.how == RAISED and ended.value[0] in ("BadInput", "UnsupportedInstruction"):
+    refusals = ("BadInput", "BadSchedule", "UnsupportedInstruction")
+    if ended.how == RAISED and ended.value[0] in refusals:
         raise BadInput(ended.value[1])
     outcome = outcome_of(item, ended)
     if ended.how == TIMED_OUT:

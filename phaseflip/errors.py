@@ -15,6 +15,10 @@ class UnsupportedInstruction(BadInput):
     """The kernel uses an instruction whose meaning the simulator does not know; raised before anything runs."""
 
 
+class BadSchedule(BadInput):
+    """There is no such schedule, or it delays threads that the kernel does not have; which says nothing of the kernel."""
+
+
 class FindingWarning(UserWarning):
     """A launch ran to its end, but the checks found an error that a GPU would not have noticed."""
 

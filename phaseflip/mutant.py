@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import BadInput
+from .errors import BadInput, BadSchedule
 from .finding import RULES, Finding, errors
 from .kernel import Kernel, find_kernel
 from .oracle import OracleResult
@@ -130,6 +130,8 @@ def run_item(item: Item) -> Outcome:
     try:
         lowered(mutant.kernel, *shape).program  # noqa: B018 - translates, which may refuse the mutant
         result = _judge(item, mutant, shape)
+    except BadSchedule:
+        raise
     except BadInput as refusal:
         result = {"fate": INVALID, "reason": str(refusal)}
         if str(refusal).startswith("resource-limit: "):  # it builds, and a GPU refuses to launch it

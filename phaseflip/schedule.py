@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from .errors import BadInput
+from .errors import BadSchedule
 
 NAMES = ("in-order", "eager", "lazy", "random:SEED")
 
@@ -105,7 +105,7 @@ class Random:
 
 
 def parse_schedule(text: str) -> Schedule:
-    """A fresh schedule of that name; BadInput names the legal ones."""
+    """A fresh schedule of that name; BadSchedule names the legal ones."""
     base, *rest = text.split("+")
     schedule = _parse_base(base, text)
     if rest:
@@ -122,7 +122,7 @@ def _parse_base(base: str, text: str) -> Schedule:
     kind, _, seed = base.partition(":")
     if kind == "random" and seed.isascii() and seed.isdigit():
         return Random(int(seed))
-    raise BadInput(
+    raise BadSchedule(
         f"unknown schedule {text!r}; the schedules are {', '.join(NAMES)} (for example random:7)"
     )
 
@@ -133,7 +133,7 @@ _CTA, _WARPS = r"cta([0-9]{1,4})", r"warps?([0-9]{1,4})(?:-([0-9]{1,4}))?"
 def _parse_delay(part: str, text: str) -> Delay:
     match = re.fullmatch(rf"delay:(?:{_CTA}|(?:{_CTA}\.)?{_WARPS})", part, re.ASCII)
     if match is None:
-        raise BadInput(
+        raise BadSchedule(
             f"unknown delay {part!r} in schedule {text!r}; a delay is delay:cta1, delay:warp3, delay:warps4-7 or "
             "delay:cta1.warps4-7"
         )
@@ -141,8 +141,31 @@ def _parse_delay(part: str, text: str) -> Delay:
     rank = alone or rank
     warps = (int(first), int(last or first)) if first else None
     if warps and warps[0] > warps[1]:
-        raise BadInput(
+        raise BadSchedule(
             f"{part!r} in schedule {text!r} names no warp; the first of a range comes first, as in"
             f" warps{warps[1]}-{warps[0]}"
         )
     return Delay(int(rank) if rank else None, warps)
+
+
+def check_delays(schedule: Schedule, ctas: int, warps: int) -> None:
+    """BadSchedule where a delay names what a kernel with so many CTAs in a cluster, and warps in a CTA, does not have."""
+    for delay in schedule.delays:
+        rank, (first, last) = delay.rank or 0, delay.warps or (0, 0)
+        if rank >= ctas:
+            named, whole, there = f"CTA {rank}", "cluster", _numbered("CTA", 0, ctas - 1)
+        elif last >= warps:
+            named, whole, there = (
+                _numbered("warp", first, last),
+                "CTA",
+                _numbered("warp", 0, warps - 1),
+            )
+        else:
+            continue
+        raise BadSchedule(
+            f"schedule {schedule.name!r} delays {named}, but a {whole} of the kernel has {there}"
+        )
+
+
+def _numbered(what: str, first: int, last: int) -> str:
+    return f"{what} {first}" if first == last else f"{what}s {first}-{last}"

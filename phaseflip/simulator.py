@@ -29,7 +29,7 @@ from .machine.warp import WARP, Group
 from .program import DYNAMIC_SHARED_BASE
 from .race_detector import Launch as RaceLaunch
 from .race_detector import RaceDetector
-from .schedule import Schedule, parse_schedule
+from .schedule import Schedule, check_delays, parse_schedule
 from .shadow_memory import Shadow
 from .stepper import Stepper
 
@@ -72,7 +72,7 @@ def simulate(
     progress: called with CTAs done and in all.
     checks: all, none, or some of the categories of `finding.CATEGORIES`. profile: how strictly findings are judged.
     What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
-    Raises BadInput for arrays that do not fit, and for unknown names.
+    Raises BadInput for arrays that do not fit, for unknown names, and for delays of threads that the kernel does not have.
     """
     from .lowering import LoweredKernel, lower_once
 
@@ -181,6 +181,7 @@ class _Machine:
         self.bytes: Counter[str] = Counter()
         self.operand_cache: dict[Any, Any] = {}
         self.check_limits()
+        check_delays(schedule, self.cluster_ctas, -(-self.threads // WARP))
 
     def check_limits(self) -> None:
         """BadInput for a launch that CUDA refuses."""

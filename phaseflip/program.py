@@ -10,12 +10,20 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .finding import Place
 
 DYNAMIC_SHARED_BASE = 1024
 """Byte offset of dynamic shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
+
+
+class View(NamedTuple):
+    """A view of shared memory: its first byte in the CTA's window, as far as addresses tell, name and size."""
+
+    first: int
+    name: str
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -33,12 +41,11 @@ class Program:
     """Executable form of one device function; holds no state of any run.
 
     `blocks[i](group)` runs block i; `live_in[i]` are the register slots that it or a later block reads first,
-    `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every
-    instruction, which a run counts by position; `shared_names` (byte offset, name) of the views of shared memory,
-    `local_names` of the local arrays in a thread's frame; `flows` the flow of every block; `loops` the loops around every
-    block, outermost first, by the register slots that count their iterations, and `loop_places` where those stand;
-    `arrivals` and `inits` (position in `instructions`, name of the barrier) of all that arrive on or initialise an
-    mbarrier.
+    `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every instruction, which
+    a run counts by position; `shared_views` the views of shared memory, by first byte; `local_names` (byte offset, name) of
+    the local arrays in a thread's frame; `flows` the flow of every block; `loops` the loops around every block, outermost
+    first, by the register slots that count their iterations, and `loop_places` where those stand; `arrivals` and `inits`
+    (position in `instructions`, name of the barrier) of all that arrive on or initialise an mbarrier.
     """
 
     name: str
@@ -53,7 +60,7 @@ class Program:
     static_shared_bytes: int
     instructions: list[Place]
     extents: dict[str, int]
-    shared_names: list[tuple[int, str]] = field(default_factory=list)
+    shared_views: list[View] = field(default_factory=list)
     arrivals: list[tuple[int, str]] = field(default_factory=list)
     inits: list[tuple[int, str]] = field(default_factory=list)
     local_names: list[tuple[int, str]] = field(default_factory=list)
@@ -61,17 +68,16 @@ class Program:
     loops: list[tuple[int, ...]] = field(default_factory=list)
     loop_places: dict[int, Place] = field(default_factory=dict)
 
-    def shared_view(self, offset: int) -> tuple[str, int]:
-        """(name, first byte) of the buffer at a byte offset of the CTA's shared window, as far as addresses tell."""
-        at = bisect.bisect_right(self.shared_names, (offset, chr(0x10FFFF))) - 1
+    def shared_view(self, offset: int) -> View:
+        """The view that a byte offset of the CTA's shared window belongs to, as far as addresses tell."""
+        at = bisect.bisect_right(self.shared_views, offset, key=lambda view: view.first) - 1
         if at < 0:
-            return f"shared memory at byte {offset}", offset
-        start, name = self.shared_names[at]
-        return name, start
+            return View(offset, f"shared memory at byte {offset}", 0)
+        return self.shared_views[at]
 
     def shared_name(self, offset: int) -> str:
         """The buffer at a byte offset of the CTA's shared window."""
-        return self.shared_view(offset)[0]
+        return self.shared_view(offset).name
 
     def local_name(self, offset: int) -> str:
         """The local array at a byte offset of the frame."""

@@ -8,7 +8,7 @@ from . import device_ir as ir
 from .errors import UnsupportedInstruction
 from .instructions import dtype_size
 from .ir_queries import children, collect_indexed, roots, shared_uses, value_at_zero, walk
-from .program import DYNAMIC_SHARED_BASE
+from .program import DYNAMIC_SHARED_BASE, View
 
 
 class Layout:
@@ -96,26 +96,32 @@ class Layout:
         self.mutable.add(found)
         return found
 
-    def shared_names(self, body: list[ir.Stmt]) -> list[tuple[int, str]]:
-        """(lowest byte offset that an address of it mentions, name) of every view of shared memory, ascending.
+    def shared_views(self, body: list[ir.Stmt]) -> list[View]:
+        """Every named view of shared memory, from the lowest byte offset that an address of it mentions, ascending.
 
         Of a view that is only stored to, the offset is that of one thread's first store.
         """
-        lowest: dict[str, int] = {}
+        lowest: dict[str, View] = {}
         for statement in walk(body):
             for e in roots(statement):
                 for buffer, index in shared_uses(e):
                     if buffer.elements == 1 and buffer.name.startswith("("):
                         continue  # what a tile copy starts at
-                    offset = self.shared[buffer.root] + index * dtype_size(buffer.dtype)
-                    lowest[buffer.name] = min(offset, lowest.get(buffer.name, offset))
-        named = {offset for name, offset in lowest.items() if not name.startswith("(")}
+                    view = self.view(buffer, index)
+                    lowest[buffer.name] = min(view, lowest.get(buffer.name, view))
+        named = {view.first for name, view in lowest.items() if not name.startswith("(")}
         lets = {s.var: s.value for s in walk(body) if isinstance(s, ir.Let)}
         for s in walk(body):
             if isinstance(s, ir.Store) and s.buffer.root.own_shared and s.buffer.name not in lowest:
-                first = value_at_zero(s.index, lets)
-                if first is not None:
-                    offset = self.shared[s.buffer.root] + first * dtype_size(s.buffer.dtype)
-                    if offset not in named:
-                        lowest[s.buffer.name] = offset
-        return sorted((offset, name) for name, offset in lowest.items())
+                stored = value_at_zero(s.index, lets)
+                if stored is not None:
+                    view = self.view(s.buffer, stored)
+                    if view.first not in named:
+                        lowest[s.buffer.name] = view
+        return sorted(lowest.values())
+
+    def view(self, buffer: ir.Buffer, index: int) -> View:
+        """A view of shared memory, of which element `index` is taken for the first."""
+        size = dtype_size(buffer.dtype)
+        first = self.shared[buffer.root] + index * size
+        return View(first, buffer.name, (buffer.elements or 0) * size)

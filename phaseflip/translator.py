@@ -80,7 +80,7 @@ class _Translator:
             static_shared_bytes=layout.static_bytes,
             instructions=self.instructions,
             extents=dict(f.extents),
-            shared_names=layout.shared_names(f.body),
+            shared_views=layout.shared_views(f.body),
             arrivals=self.arrivals,
             inits=self.inits,
             flows=[b.flow() for b in self.blocks],

@@ -170,10 +170,10 @@ def test_a_deadlock_named_whoever_arrives_on_some_barrier_without_a_name():
 @pytest.mark.parametrize(
     ("fault", "waits", "why"),
     [
-        ("barrier-count-two", "full.wait", "on mbarrier full (in phase 0 with 1 of 2 arrivals"),
-        ("expect-too-many", "full.wait", "on mbarrier full (in phase 0 with 1 of 1 arrivals"),
+        ("barrier-count-two", "full.wait", "on mbarrier full[0] (in phase 0 with 1 of 2 arrivals"),
+        ("expect-too-many", "full.wait", "on mbarrier full[0] (in phase 0 with 1 of 1 arrivals"),
         ("expect-without-arrive", "full.wait", "no instruction that arrives on it"),
-        ("missing-release", "empty.wait", "on mbarrier empty (in phase 0 with 0 of 8 arrivals"),
+        ("missing-release", "empty.wait", "on mbarrier empty[0] (in phase 0 with 0 of 8 arrivals"),
         ("both-phases-zero", "empty.wait", "blocked before it (CTA 0 warps 0-7 at line {full})"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_deadlock_named_a_victim_where_the_cause_waits_in_another_branch_of_th
     source = Path(deadlock.file).read_text().splitlines()
     assert source[deadlock.line - 1].endswith("# cause")
     assert (
-        "mbarrier never (" in deadlock.why
+        "mbarrier never[0] (" in deadlock.why
     )  # indexed by 1 - i, and not bar[2], which is where bar ends
     assert deadlock.why.endswith("the kernel has no instruction that arrives on it")
 
@@ -578,3 +578,16 @@ def test_a_delay_of_threads_that_are_not_there_is_bad_input_of_the_commands(comm
     words = [command, *kernel, "128", "128", "64", "--schedule", "lazy+delay:warp4", "--json"]
     assert cli.main(words) == 2
     assert "has warps 0-3" in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fault", "shape", "name"),
+    [
+        ("hgemm_sm90", "barrier-count-two", (128, 128, 512), "full[0]"),
+        ("hgemm_v2", "missing-commit", (128, 128, 192), "mma_bar"),
+    ],
+)
+def test_slot_0_of_an_array_of_mbarriers_had_the_name_of_a_single_one(kernel, fault, shape, name):
+    found = verify(make_mutant(kernel, fault, 0, shape).kernel, *shape).findings
+    deadlock = next(f for f in found if f.code == "deadlock")
+    assert deadlock.data[0]["barrier"]["name"] == name and f"mbarrier {name} (" in deadlock.why

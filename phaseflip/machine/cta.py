@@ -13,7 +13,7 @@ from ..operators import numpy_dtype
 from ..shadow_memory import Shadow
 from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
-from .mbarrier import Mbarrier
+from .mbarrier import MBARRIER_BYTES, Mbarrier
 from .memory import POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
 from .register_pool import RegisterPool
 from .registers import WrittenRegisters
@@ -115,10 +115,11 @@ class CTA:
         return self.program.shared_name(address - self.shared_base)
 
     def barrier_name(self, address: int) -> str:
-        """The name of an mbarrier of this CTA: "mma_bar", and for a later one of an array "mma_bar[1]"."""
+        """The name of an mbarrier of this CTA: "mma_bar", and for one of an array "mma_bar[0]", "mma_bar[1]" and so on."""
         offset = address - self.shared_base
-        name, start = self.program.shared_view(offset)
-        return name if offset == start else f"{name}[{(offset - start) // 8}]"
+        first, name, nbytes = self.program.shared_view(offset)
+        alone = offset == first and nbytes <= MBARRIER_BYTES
+        return name if alone else f"{name}[{(offset - first) // MBARRIER_BYTES}]"
 
     def report(self, finding: Finding) -> None:
         """Record a finding."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .cta import CTA, Cluster
     from .warp import Group
 
+MBARRIER_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
 NEVER = -2
 UNKNOWN = 1 << 40

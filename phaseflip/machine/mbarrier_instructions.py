@@ -19,6 +19,7 @@ from .cluster_barrier import peer_address
 from .divergence import Parted, split
 from .mbarrier import (
     MAX_COUNT,
+    MBARRIER_BYTES,
     NEVER,
     Init,
     LanesWait,
@@ -43,7 +44,7 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
             "resource-limit", f"mbarrier.init with count {count}, which must be 1 to {MAX_COUNT}"
         )
     memory = g.cta.shared
-    memory.items(mbar - memory.base, 8)
+    memory.items(mbar - memory.base, MBARRIER_BYTES)
     barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
     barrier = barriers.get(mbar)
     if barrier is None:
@@ -55,7 +56,8 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
         if first:
             one = g.view(np.arange(g.n) == 0)
             one.r = g.r
-            detector.thread_access(one, place, memory, mbar - memory.base, 8, True)
+            offset = mbar - memory.base
+            detector.thread_access(one, place, memory, offset, MBARRIER_BYTES, True)
         for lane, event in detector.initialises(g, g.lanes.tolist()).items():
             thread = lane + g.cta.first_component
             barrier.inits.append(Init(place, thread, int(detector.epochs[thread]), *event))

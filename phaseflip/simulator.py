@@ -22,6 +22,7 @@ from .errors import BadInput, Deadlock, FindingWarning, KernelFault
 from .finding import Finding, Findings
 from .host import Launch
 from .machine.cta import CTA, Cluster
+from .machine.mbarrier_findings import report_uninitialised
 from .machine.memory import Memory, global_base
 from .machine.tensor_map import TensorMap
 from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
@@ -255,12 +256,16 @@ class _Machine:
             self.start_cta(cluster, rank, index)
         try:
             Stepper(cluster, self.schedule).run()
-            if detector is not None:
-                detector.finish()
+            self.settle(cluster)
             cluster.check_exit()
         finally:
-            if detector is not None:
-                detector.finish()
+            self.settle(cluster)
+
+    def settle(self, cluster: Cluster) -> None:
+        """Threads have exited or stopped: report what could not be judged before."""
+        report_uninitialised(cluster)
+        if cluster.detector is not None:
+            cluster.detector.finish()
 
     def start_cta(self, cluster: Cluster, rank: int, cluster_index: tuple[int, ...]) -> None:
         """Add the CTA of a rank to its cluster, with its groups of threads."""

@@ -42,6 +42,7 @@ from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
 from tests.litmus import test_wgmma as wgmma
 from tests.litmus.harness import SCHEDULES, gives, run
+from tests.litmus.harness import line_of as litmus_line
 from tests.test_deadlock import waits_first
 from tests.test_polling import NO_INSTRUCTION, line_of, never_repeats, released_behind_a_join
 
@@ -591,3 +592,20 @@ def test_slot_0_of_an_array_of_mbarriers_had_the_name_of_a_single_one(kernel, fa
     found = verify(make_mutant(kernel, fault, 0, shape).kernel, *shape).findings
     deadlock = next(f for f in found if f.code == "deadlock")
     assert deadlock.data[0]["barrier"]["name"] == name and f"mbarrier {name} (" in deadlock.why
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"initialised": 1}, "bar[1]: this slot has none; line {init} initialises another slot of bar"),
+        ({"reached": False}, "bar[0]: CTA 0 has not executed the one at line {init}"),
+        ({"sync": False}, "bar[0]: nothing orders the one at line {init} before this use"),
+    ],
+)  # fmt: skip
+def test_the_init_of_another_slot_was_said_to_be_unordered(flags, words, schedule):
+    """And the text depended on whether the init had been executed, hence on the schedule."""
+    [finding] = run(mbarrier.slots, schedule, **flags).findings
+    name, _, text = words.format(init=litmus_line(mbarrier.slots, "init")).partition(": ")
+    assert finding.what.endswith(f" uses {name}")
+    assert finding.why == f"no mbarrier.init of this barrier happens before: {text}"

@@ -18,7 +18,7 @@ from ..errors import KernelFault
 from ..finding import Place
 from ..vector_clock import ASYNC, PAST, SEEN, Clock, join, united
 from . import mbarrier_findings as findings
-from .mbarrier_findings import Repeated
+from .mbarrier_findings import Repeated, Use
 from .memory import SHARED_BASE
 from .warp import Agents
 
@@ -57,7 +57,7 @@ class Mbarrier:
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "inits",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "registered",
         "loads_in_flight", "overrun", "cta_clock", "cta_completed", "initialised", "abandoned",
-        "event_at_end", "init_fences", "async_users",
+        "event_at_end", "init_fences", "async_users", "init_place", "unseen_init",
     )  # fmt: skip
 
     def __init__(self, name: str, cta: CTA, expected: int | None) -> None:
@@ -97,6 +97,9 @@ class Mbarrier:
         """As `completed`, but for those phases too: who knows it, knows that the phase has ended."""
         self.inits: list[Init] = []
         """Who initialised it; more than one is an error, and nobody is known without race checks."""
+        self.init_place: Place | None = None
+        self.unseen_init: Counter[Use] = Counter()
+        """How often it was used so that no init was known to come before; told at the end, when it is known which came."""
         self.init_fences: dict[int, int] = {}
         """Component of an init -> number there of the fence.mbarrier_init after it."""
         self.async_users: set[int] = set()
@@ -105,7 +108,7 @@ class Mbarrier:
     def initialise(self, place: Place, expected: int) -> None:
         """mbarrier.init. What has arrived before counts, as if the init had come first."""
         early = self.expected - self.pending
-        self.initialised, self.abandoned = True, False
+        self.initialised, self.abandoned, self.init_place = True, False, place
         self.expected, self.pending = expected, max(expected - early, 0)
         if early > expected:
             who = "threads that did not see the init"
@@ -328,7 +331,7 @@ def consume(g: Group, barrier: Mbarrier, phase: int, place: Place, scope: str) -
 
 
 def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
-    """The barrier object at a shared address; reports barrier-not-initialised where no init is visible to the group.
+    """The barrier object at a shared address; notes where no init is visible to the group.
 
     What is done to it before its init counts as if the init had come first, whichever comes first under this schedule;
     waits pass if none ever comes. The address may be a generic or a 32-bit shared one, of any CTA of the cluster.
@@ -344,10 +347,7 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
     else:
         visible = any(detector.knows(g, init.component, init.number) for init in found.inits)
     if not visible:
-        executed = found.inits[0].place if found.inits else None
-        init = cta.program.init_of(found.name) or executed
-        of_peer = g.cta is not cta
-        cta.report(findings.not_initialised(place, str(g), found.name, init, of_peer))
+        found.unseen_init[Use(place, str(g), g.cta is not cta)] += 1
     return found
 
 

@@ -5,8 +5,8 @@ Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..finding import CLUSTER_BARRIER, Finding, Place
 from ..vector_clock import PAST, Clock
 
 if TYPE_CHECKING:
+    from .cta import Cluster
     from .mbarrier import Mbarrier
 
 
@@ -30,6 +31,14 @@ class Repeated:
     def ordered_before(self, clock: Clock | None) -> bool:
         """Whether the wait is certain to have happened before whatever holds the clock."""
         return clock is not None and clock.covers(PAST, self.threads, self.epochs)
+
+
+class Use(NamedTuple):
+    """A use of an mbarrier; of_peer: by another CTA than the barrier's."""
+
+    place: Place
+    who: str
+    of_peer: bool
 
 
 def over_arrival(
@@ -76,23 +85,51 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
     )
 
 
-def not_initialised(
-    place: Place, who: str, name: str, init: Place | None, of_peer: bool
-) -> Finding:
-    """A use without an init before it; `init` is the first of the program, of_peer: by another CTA than the barrier's."""
-    known = (
-        "there is none"
-        if init is None
-        else f"nothing orders the one at line {init.line} before this use"
-    )
-    meet = CLUSTER_BARRIER if of_peer else "T.cuda.cta_sync()"
+def report_uninitialised(cluster: Cluster) -> None:
+    """Of each mbarrier the uses without an init before them, once its threads have stopped; those never initialised first."""
+    barriers = sorted(cluster.mbarriers.items(), key=lambda item: (item[1].initialised, item[0]))
+    for _, barrier in barriers:
+        for use, count in barrier.unseen_init.items():
+            barrier.cta.report(replace(not_initialised(barrier, use), count=count))
+        barrier.unseen_init.clear()
+
+
+def not_initialised(barrier: Mbarrier, use: Use) -> Finding:
+    """A use without an init before it."""
+    meet = CLUSTER_BARRIER if use.of_peer else "T.cuda.cta_sync()"
     return Finding(
         "barrier-not-initialised",
-        f"no mbarrier.init of this barrier happens before: {known}",
-        place=place,
-        what=f"{who} uses {name}",
+        f"no mbarrier.init of this barrier happens before: {_its_init(barrier)}",
+        place=use.place,
+        what=f"{use.who} uses {barrier.name}",
         fix=f"one thread: T.ptx.mbarrier.init, then {meet} before anyone uses the barrier",
     )
+
+
+def _its_init(barrier: Mbarrier) -> str:
+    """What has become of the init of a barrier: executed, or only those of other slots of its array, or not reached."""
+    if barrier.initialised:
+        return f"nothing orders the one at line {_init(barrier).line} before this use"
+    array = barrier.name.partition("[")[0]
+    others = [
+        _init(other)
+        for other in barrier.cta.cluster.mbarriers.values()
+        if other.initialised and other.cta is barrier.cta and other.name.startswith(f"{array}[")
+    ]
+    if others:
+        line = min(others, key=lambda place: place.order).line
+        return f"this slot has none; line {line} initialises another slot of {array}"
+    init = barrier.cta.program.init_of(barrier.name)
+    if init is None:
+        return "there is none"
+    return f"{barrier.cta} has not executed the one at line {init.line}"
+
+
+def _init(barrier: Mbarrier) -> Place:
+    """The executed init of a barrier; of several the first of the program."""
+    assert barrier.init_place is not None
+    places = [barrier.init_place, *(init.place for init in barrier.inits)]
+    return min(places, key=lambda place: place.order)
 
 
 def init_not_fenced(place: Place, init: Place, name: str) -> Finding:

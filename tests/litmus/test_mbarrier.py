@@ -98,6 +98,40 @@ test_an_arrival_before_the_init_counts_all_the_same = gives(
 )
 
 
+def slots(initialised=2, reached=True, sync=True):
+    """Each warp arrives on its slot of an array, of which one thread, where `reached`, has initialised so many."""
+    limit = 1000 if reached else -1000
+
+    @T.prim_func
+    def kernel(A: T.Buffer((1,), "int32"), D: T.Buffer((N,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = pool.alloc((2,), "uint64", align=8)
+        pool.commit()
+        if warp == 0:
+            if lane == 0 and A[0] < limit:
+                for i in T.serial(initialised):
+                    T.ptx.mbarrier.init(bar.ptr_to([i]), 32)  # init
+        if sync:
+            T.cuda.cta_sync()
+        T.ptx.mbarrier.arrive(bar.ptr_to([warp]))  # arrive
+        D[warp * 32 + lane] = 1
+
+    return kernel
+
+
+test_every_slot_of_an_array_requires_an_init = gives(
+    slots, "barrier-not-initialised @arrive", initialised=1
+)
+test_an_init_must_be_reached = gives(slots, "barrier-not-initialised @arrive", reached=False)
+test_arrivals_on_slots_require_cta_sync_after_the_inits = requires(
+    slots, "sync", "barrier-not-initialised @arrive"
+)
+
+
 # -- counts ---------------------------------------------------------------------------------------------------------------
 def deadlocked(enough=True):
     """Two arrivals are expected; without `enough` only one comes."""

@@ -1,0 +1,91 @@
+"""Fixed bugs of clusters: barriers, scopes, proxies and tensor memory of several CTAs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from phaseflip import simulate
+from phaseflip.kernel import find_kernel
+from phaseflip.tir_edit import Code
+from phaseflip.verify import verify
+from tests import test_cluster_launch
+from tests.litmus import test_cluster_barrier as cluster_barrier
+from tests.litmus import test_cluster_exit as cluster_exit
+from tests.litmus import test_cluster_mbarrier as cluster_mbarrier
+from tests.litmus import test_cluster_memory as cluster_memory
+from tests.litmus import test_cluster_tcgen05 as cluster_tcgen05
+from tests.litmus import test_cluster_tma as cluster_tma
+from tests.litmus import test_proxy_spaces as proxy_spaces
+from tests.litmus.harness import gives
+
+test_an_arrival_too_many_at_the_cluster_barrier_became_a_deadlock = gives(
+    cluster_barrier.rounds, "barrier-mismatch @again", once=False
+)
+test_a_thread_that_arrived_and_exited_completed_the_cluster_barrier_for_others = gives(
+    cluster_barrier.gone
+)
+test_a_fence_of_cta_scope_before_a_relaxed_arrive_was_taken_for_none = gives(
+    cluster_memory.relaxed_within_a_cta, fence="cta"
+)
+test_a_lane_released_what_other_lanes_had_fenced = gives(
+    cluster_memory.relaxed_within_a_cta, cluster_memory.RACE, fence="cta", every=False
+)
+test_the_fence_of_mbarrier_inits_released_data = gives(
+    cluster_mbarrier.data_under_the_fence_of_inits,
+    "race shared raw @load <store",
+    release=False,
+)
+test_a_cta_that_waited_for_its_copy_of_a_multicast_load_knew_of_the_other_one = gives(
+    cluster_tma.told, "race shared raw @read <load", "peer-exited @load", wait=False
+)
+test_a_cta_that_waited_for_its_signal_of_a_multicast_commit_knew_of_the_other_one = gives(
+    cluster_exit.commit_in_flight, "peer-exited @commit", peer_waits=False, meet=True
+)
+test_news_from_a_wait_that_was_too_narrow_were_believed_in_the_first_cta = gives(
+    cluster_memory.returned, "~scope-too-narrow shared raw @load <store", scope="cta"
+)
+test_a_proxy_fence_of_the_own_shared_memory_covered_that_of_the_peer = gives(
+    cluster_tcgen05.operand_from_the_peer, cluster_tcgen05.STORE, writer_fence="shared::cta"
+)
+test_a_proxy_fence_of_shared_memory_covered_global_memory = gives(
+    proxy_spaces.reloaded, proxy_spaces.STORE, fence="shared::cta"
+)
+test_tmem_was_freed_while_the_peer_still_read_its_own = gives(
+    cluster_tcgen05.pair_product, "tmem-freed-in-use tmem @dealloc <ld", stay=False
+)
+test_a_dealloc_of_the_pair_that_may_hang_was_silent = gives(
+    cluster_tcgen05.allocates, "deadlock @early", apart=True
+)
+test_a_pair_allocated_before_the_other_cta_need_have_been_launched = gives(
+    cluster_tcgen05.allocates,
+    "~peer-not-launched tmem @alloc",
+    "~peer-not-launched tmem @peer",
+    launched="",
+)
+
+
+@pytest.mark.parametrize("name", ["hgemm_v8", "hgemm_v9"])
+def test_a_gemm_of_cta_pairs_without_its_first_cluster_barrier_was_silent(name):
+    kernel = find_kernel(name)
+    shape = (kernel.shape_rule.m_multiple, kernel.shape_rule.n_multiple, 64)
+    function = kernel.build(*shape)
+    for _ in ("arrive", "wait"):  # the first of what is left, each time
+        code = Code(function)
+        first = next(s for s in code.statements if s.name.startswith("ptx.barrier_cluster"))
+        function = code.rewritten(code.remove(first))
+    found = verify(replace(kernel, factory=lambda M, N, K: function), *shape).findings
+    assert [(f.title, f.place.mnemonic, f.count) for f in found] == [
+        ("peer-not-launched tmem", "tcgen05.alloc", 2)
+    ]
+
+
+test_the_place_of_two_unequal_allocs_was_that_of_whoever_came_last = gives(
+    cluster_tcgen05.allocates, "tmem-bad-allocation tmem @peer <alloc", columns=32
+)
+
+
+def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():
+    kernel = test_cluster_launch.mapped(0)
+    run_ = simulate(kernel, [np.zeros(32, np.int32)])
+    assert run_.outputs["D"].tolist() == [(lane % 4) << 24 for lane in range(32)]

@@ -27,6 +27,9 @@ DIRECTORY = Path("regression", "baselines")
 THRESHOLD = 0.03
 """Default of what counts as slower."""
 
+COMPARED = {"name", "driver", "cuda", "limits"}
+"""What a record says of its GPU, at least."""
+
 UPDATE = "--update-baselines records one"
 Key = tuple[str, tuple[int, int, int], str]
 
@@ -102,10 +105,13 @@ def read(file: str | Path) -> Recorded:
     try:
         data = json.loads(path.read_text())
         entries = [_entry(b) for b in data["benchmarks"]]
+        gpu = dict(data["machine_info"]["gpu"])
+        if not gpu.keys() >= COMPARED:
+            raise ValueError(f"its GPU is not described by {', '.join(sorted(COMPARED))}")
         return Recorded(
             path,
             {e.key: e for e in entries},
-            data["machine_info"]["gpu"],
+            gpu,
             str(data["commit_info"]["id"]),
             datetime.fromisoformat(data["datetime"]),
         )

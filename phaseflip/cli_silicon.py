@@ -132,8 +132,8 @@ def _launched(
     silicon.launch_all(folder, manifest, args.launches, args.restarts, args.jobs, _progress())
     if args.sanitizer:
         silicon.sanitize_all(folder, manifest, args.jobs, _progress())
-    runs = silicon.read_lines(folder / silicon.LAUNCHES)
-    table = silicon_report.merged(manifest, runs, silicon.read_lines(folder / silicon.SANITIZER))
+    runs, verdicts = silicon.read_launches(folder), silicon.read_verdicts(folder)
+    table = silicon_report.merged(manifest, runs, verdicts)
     report = silicon_report.summary(table)
     page = folder / "report.md"
     tables = (

@@ -23,11 +23,19 @@ from typing import Any
 from .devices import gpu_uuid
 from .errors import BadInput
 from .isolation import RAISED, RETURNED, WorkerPool
+from .json_files import append_line, has_keys, read_lines, read_object
 from .poll_limit import GO_ON
 from .silicon_launch import TOOLS, sanitize, together
 
 FORMAT = 2
 SIMULATED = "simulated"
+OUTCOME_KEYS = (
+    "kernel", "fault", "site_index", "site", "kind", "sentence", "fate", "codes", "oracles", "reason",
+)  # fmt: skip
+MUTANT_KEYS = (*OUTCOME_KEYS, "stem", "refused")
+MANIFEST_KEYS = ("kernel", "shape", "arch", "seed", "faults", "mutants")
+LAUNCH_KEYS = ("stem", "asked", "restarts", "launches", "hangs", "killed", "errors", "outputs")
+VERDICT_KEYS = ("stem", "tool", "errors", "hung")
 MANIFEST, LAUNCHES, SANITIZER = "mutants.json", "launches.jsonl", "sanitizer.jsonl"
 POLL_LIMIT_MS = {"launched": 200, "sanitized": 10_000}
 """Folder -> limit of the waits of its kernels, which go on then."""
@@ -103,19 +111,7 @@ def prepare(
 
 def _mutant(outcome: dict[str, Any]) -> Mutant:
     """What is kept of a simulated mutant; `stem` names it among the compiled ones."""
-    keys = (
-        "kernel",
-        "fault",
-        "site_index",
-        "site",
-        "kind",
-        "sentence",
-        "fate",
-        "codes",
-        "oracles",
-        "reason",
-    )
-    found = {key: outcome[key] for key in keys}
+    found = {key: outcome[key] for key in OUTCOME_KEYS}
     return found | {
         "stem": f"{found['kernel']} {found['fault']} {found['site_index']}",
         "refused": "",
@@ -155,7 +151,7 @@ def launch_all(
     may just have been held up.
     """
     folder = Path(directory)
-    known = {run["stem"]: run for run in read_lines(folder / LAUNCHES) if run["asked"] == launches}
+    known = {run["stem"]: run for run in read_launches(folder) if run["asked"] == launches}
     left = {m["stem"]: _left(known.get(m["stem"]), launches, restarts) for m in built(manifest)}
     todo = sorted((m for m in built(manifest) if left[m["stem"]]), key=_turn)
     asked = _about(manifest) | {"folder": str(folder / "launched"), "restarts": restarts}
@@ -166,6 +162,8 @@ def launch_all(
         with WorkerPool(LAUNCHER, jobs=at_once, limit_s=LAUNCHER_LIMIT_S) as pool:
             for call, ended in pool.run([[call] for call in calls]):
                 stem = call["stem"]
+                if ended.how == RAISED and ended.value[0] == "BadInput":
+                    raise BadInput(ended.value[1])
                 if ended.how != RETURNED:
                     raise RuntimeError(f"launching {stem} {ended.how}: {ended.value}")
                 counts = {"alone": True} | ended.value if alone else ended.value
@@ -177,7 +175,7 @@ def launch_all(
 
     for turn, group in itertools.groupby(todo, key=_turn):
         launch([m["stem"] for m in group], min(jobs, COSTLY_JOBS) if turn > 1 else jobs)
-    last = {run["stem"]: run for run in read_lines(folder / LAUNCHES)}
+    last = {run["stem"]: run for run in read_launches(folder)}
     sometimes = [s for s, run in last.items() if 0 < run["hangs"] < run["launches"]]
     launch([s for s in sometimes if not last[s].get("alone")], 1, alone=True)
 
@@ -214,7 +212,7 @@ def sanitize_all(
     if shutil.which("compute-sanitizer") is None:
         raise BadInput("there is no compute-sanitizer on PATH; it comes with the CUDA toolkit")
     folder = Path(directory)
-    done = {(said["stem"], said["tool"]) for said in read_lines(folder / SANITIZER)}
+    done = {(said["stem"], said["tool"]) for said in read_verdicts(folder)}
     about = _about(manifest)
     calls = [
         about | {"stem": m["stem"], "tool": tool, "folder": str(folder / "sanitized"), "limit_s": SANITIZER_LIMIT_S}
@@ -235,34 +233,30 @@ def read_manifest(directory: str | Path) -> dict[str, Any] | None:
     file = Path(directory) / MANIFEST
     if not file.exists():
         return None
-    try:
-        manifest: dict[str, Any] = json.loads(file.read_text())
-        if manifest["format"] != FORMAT:
-            raise BadInput(
-                f"{file} has format {manifest['format']}, and this release reads {FORMAT}; prepare it anew"
-            )
-        return manifest
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"{file} is damaged; remove {directory} and prepare it anew") from error
+    remedy = f"remove {directory} and prepare it anew"
+    manifest = read_object(file, ("format",), remedy)
+    if manifest["format"] != FORMAT:
+        raise BadInput(
+            f"{file} has format {manifest['format']}, and this release reads {FORMAT}; prepare it anew"
+        )
+    mutants = manifest.get("mutants")
+    if not (
+        has_keys(manifest, MANIFEST_KEYS)
+        and isinstance(mutants, list)
+        and all(has_keys(m, MUTANT_KEYS) for m in mutants)
+    ):
+        raise BadInput(f"{file} is damaged; {remedy}")
+    return manifest
 
 
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The objects of a .jsonl file; none if there is no file. A last line that was cut off is left out."""
-    found = []
-    for line in file.read_text().splitlines() if file.exists() else []:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
-    return found
+def read_launches(directory: str | Path) -> list[dict[str, Any]]:
+    """What became of the launches so far; of a mutant launched again the last entry counts."""
+    return read_lines(Path(directory, LAUNCHES), LAUNCH_KEYS, "count of launches")
 
 
-def append_line(file: Path, value: dict[str, Any]) -> None:
-    """Write one more object, so that it outlives this process."""
-    with open(file, "a") as out:
-        out.write(json.dumps(value) + "\n")
+def read_verdicts(directory: str | Path) -> list[dict[str, Any]]:
+    """What the tools of compute-sanitizer have said so far."""
+    return read_lines(Path(directory, SANITIZER), VERDICT_KEYS, "verdict of a tool")
 
 
 def built(

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from .errors import BadInput
+from .json_files import cut_unfinished, read_lines
 from .mutant import (
     AS_EXPECTED,
     CONTROL,
@@ -32,9 +33,12 @@ from .mutant import (
     TIME_OUT,
     Item,
     Outcome,
+    blank_outcome,
 )
 
 RESULTS, ABOUT = "results.jsonl", "study.json"
+_NO_RUN: Item = {"kernel": "", "fault": "", "site": 0, "shape": (), "schedule": "", "seed": 0}
+OUTCOME_KEYS = tuple(blank_outcome(_NO_RUN))
 Key = tuple[str, str, int, tuple[int, ...], str, int]
 
 
@@ -67,8 +71,10 @@ class Results:
             self._claim(self._lock)
             self._load()
             self._file = open(self.path, "a")
-        except BaseException:
+        except BaseException as error:
             self._lock.close()
+            if isinstance(error, OSError):
+                raise BadInput(f"cannot write to {self.path}: {error.strerror}") from error
             raise
         return self
 
@@ -102,16 +108,15 @@ class Results:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise BadInput(f"another study is writing to {self.directory}") from None
-        lock.seek(0)
-        text = lock.read()
-        if not text:
+        if os.path.getsize(self.directory / ABOUT) == 0:
             if self.path.exists():
                 raise BadInput(f"{self.path} is not this study's; give another directory with -o")
             lock.write(json.dumps(self.about, indent=2) + "\n")
             lock.flush()
             return
         try:
-            there = json.loads(text)
+            lock.seek(0)
+            there = json.loads(lock.read())
             changed = [name for name in self.about if there.get(name) != self.about[name]]
         except (ValueError, AttributeError):
             raise BadInput(
@@ -125,19 +130,8 @@ class Results:
 
     def _load(self) -> None:
         """Read what an earlier run has left; a last line that it did not finish is cut off."""
-        if not self.path.exists():
-            return
-        whole_bytes = 0
-        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
-            try:
-                if not line.endswith(b"\n"):
-                    break
-                outcome = json.loads(line)
-                self.known[key_of(outcome)] = outcome
-            except (ValueError, KeyError, TypeError):
-                raise BadInput(f"line {number} of {self.path} is no outcome of a study") from None
-            whole_bytes += len(line)
-        os.truncate(self.path, whole_bytes)
+        self.known = _read(self.path)
+        cut_unfinished(self.path)
         # What the harness failed at, or had no time for, is worth another try.
         self.known = {
             key: outcome
@@ -148,12 +142,20 @@ class Results:
 
 def read_results(path: Path) -> list[Outcome]:
     """The outcomes of a finished or unfinished study, settled; BadInput if the file cannot be read."""
-    try:
-        lines = path.read_text().splitlines()
-        found = {key_of(o): o for o in map(json.loads, lines)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path} holds no results of a study: {error}") from error
-    return settle(list(found.values()))
+    if not path.exists():
+        raise BadInput(f"there is no file {path}, and so no results of a study")
+    return settle(list(_read(path).values()))
+
+
+def _read(path: Path) -> dict[Key, Outcome]:
+    """The outcomes in a file, by run; of one that was repeated the last."""
+    known = {}
+    for number, outcome in enumerate(read_lines(path, OUTCOME_KEYS, "outcome of a study"), 1):
+        try:
+            known[key_of(outcome)] = outcome
+        except TypeError:
+            raise BadInput(f"line {number} of {path} is no outcome of a study") from None
+    return known
 
 
 def _line(outcome: Outcome) -> str:

@@ -1,13 +1,19 @@
 """Fixed bugs of the command line and of what it is given."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
 
-from phaseflip import cli, faults
+from phaseflip import cli, cuda_runtime, faults, silicon
+from phaseflip.conformance import suite
 from phaseflip.errors import BadInput
+from phaseflip.json_files import append_line
 from phaseflip.kernel import find_kernel
+from phaseflip.study_results import key_of, read_results
 from phaseflip.verify import verify
+from tests import study_runners
 
 
 @pytest.mark.parametrize("command", ["fault", "study", "silicon"])
@@ -43,3 +49,94 @@ def test_a_delay_of_threads_that_are_not_there_is_bad_input_of_the_commands(comm
     words = [command, *kernel, "128", "128", "64", "--schedule", "lazy+delay:warp4", "--json"]
     assert cli.main(words) == 2
     assert "has warps 0-3" in json.loads(capsys.readouterr().out)["error"]
+
+
+def conformance(folder):
+    """A folder whose second manifest is to be damaged, and the command that reads it."""
+    whole = {"format": suite.FORMAT, "arch": "sm_90a", "programs": []}
+    (folder / "a.json").write_text(json.dumps(whole | {"family": "a"}))
+    (folder / "b.json").write_text(json.dumps(whole | {"family": "b"}))
+    return folder / "b.json", ["conformance", "-o", str(folder), "--programs", __file__]
+
+
+def mutants(folder):
+    """As `conformance`."""
+    file = folder / silicon.MANIFEST
+    file.write_text(json.dumps({"format": silicon.FORMAT, "kernel": "hgemm_sm90"}))
+    return file, ["silicon", "hgemm_sm90", "128", "128", "64", "-o", str(folder)]
+
+
+def study(folder):
+    """As `conformance`."""
+    (folder / "results.jsonl").write_text('{"kernel": "hgemm_v1"}\n')
+    about = folder / "study.json"
+    about.write_text("{}")
+    words = ["study", "--kernels", "hgemm_v1", "--faults", "no-op", "--shapes", "128x128x64"]
+    return about, [*words, "-o", str(folder)]
+
+
+def baseline(folder):
+    """As `conformance`."""
+    file = folder / "nvidia-h200.json"
+    shutil.copy("regression/baselines/nvidia-h200.json", file)
+    words = ["history", "hgemm_sm90", "--gpu", "NVIDIA H200", "--baselines", str(folder)]
+    return file, [*words, "-o", str(folder / "x.png")]
+
+
+@pytest.mark.parametrize("damage", ["cut off", "empty", "no text", "a list", "lacks keys"])
+@pytest.mark.parametrize("made", [conformance, mutants, study, baseline])
+def test_a_damaged_json_file_was_a_fault_of_the_harness(made, damage, tmp_path, capsys):
+    file, words = made(tmp_path)
+    whole = json.loads(file.read_text())
+    lacking = {
+        conformance: whole | {"programs": [{}]},
+        mutants: whole,
+        study: whole,
+        baseline: whole | {"machine_info": {"gpu": {"name": "NVIDIA H200"}}},
+    }
+    data = {
+        "cut off": file.read_bytes()[:-3],
+        "empty": b"" if made is not study else b"{",  # an empty study.json is a new study's
+        "no text": b"\xff\xfe\x00",
+        "a list": b"[]"
+        if made is not conformance
+        else b"[",  # a list there is somebody else's file
+        "lacks keys": json.dumps(lacking[made]).encode(),
+    }
+    file.write_bytes(data[damage])
+    code = cli.main([*words, "--json"])
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert code == 2, said
+    assert said.count("\n") == 0 and str(tmp_path) in said
+
+
+def test_what_followed_a_line_that_was_cut_off_was_lost(tmp_path):
+    """The next count of launches was written behind it, into the same line, and reading stopped there."""
+    counts = dict.fromkeys(silicon.LAUNCH_KEYS, 0)
+    for stem in "ab":
+        append_line(tmp_path / silicon.LAUNCHES, counts | {"stem": stem})
+        with open(tmp_path / silicon.LAUNCHES, "a") as out:
+            out.write('{"stem": "x", "as')
+    assert [run["stem"] for run in silicon.read_launches(tmp_path)] == ["a", "b"]
+
+
+def test_an_outcome_of_a_study_that_lacks_a_key_was_a_fault_of_the_harness(tmp_path):
+    outcome = study_runners.run(study_runners.plan(()).items[0])
+    del outcome["fate"]
+    assert key_of(outcome)
+    append_line(tmp_path / "results.jsonl", outcome)
+    with pytest.raises(BadInput, match="line 1 of .* is no outcome of a study"):
+        read_results(tmp_path / "results.jsonl")
+
+
+def test_a_cut_off_archive_of_arrays_was_a_difference_from_the_gpu(tmp_path, monkeypatch):
+    """Every program of the family was said to differ; its arrays cannot be read."""
+    manifest = {"format": suite.FORMAT, "arch": "sm_90a", "source_sha256": ""}
+    (tmp_path / "own.json").write_text(json.dumps(manifest | {"family": "own", "programs": []}))
+    np.savez_compressed(tmp_path / "own.npz", a=np.arange(1000))
+    whole = (tmp_path / "own.npz").read_bytes()
+    monkeypatch.setattr(cuda_runtime, "load", lambda *files: None)
+    for size in (0, len(whole) // 2, len(whole) - 30):
+        (tmp_path / "own.npz").write_bytes(whole[:size])
+        with pytest.raises(BadInput, match=r"own.npz is damaged \(.*\); build own anew"):
+            suite.differences((str(tmp_path), "own", None))

@@ -330,7 +330,9 @@ def test_a_program_that_hangs_costs_its_own_time_and_the_next_starts_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = [{"arrays": [], "outputs": [], "cases": 2, "text": f"p{i}"} for i in range(4)]
-    manifest = {"format": suite.FORMAT, "family": "own", "arch": "sm_90a", "programs": described}
+    manifest = {
+        "format": suite.FORMAT, "family": "own", "arch": "sm_90a", "source_sha256": "", "programs": described,
+    }  # fmt: skip
     (tmp_path / "own.json").write_text(json.dumps(manifest))
     (tmp_path / "other.json").write_text(json.dumps(manifest | {"family": "other"}))
     log: list[Any] = []

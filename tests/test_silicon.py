@@ -126,6 +126,7 @@ def test_what_hung_in_some_launches_only_is_launched_again_alone(
                 stem = call["stem"]
                 order.append((stem, self.jobs))
                 value = {"asked": 5, "restarts": 5, "launches": 5, "hangs": answers[stem].pop(0)}
+                value |= {"killed": 0, "errors": {}, "outputs": []}
                 yield call, Ended("returned", value)
 
     monkeypatch.setattr(silicon, "WorkerPool", Pool)
@@ -133,7 +134,7 @@ def test_what_hung_in_some_launches_only_is_launched_again_alone(
     manifest = {"shape": list(SHAPE), "arch": "sm_90a", "seed": 0, "mutants": mutants}
     silicon.launch_all(tmp_path, manifest, 5, 5, jobs=4)
     assert order == [("b", 4), ("a", 4), ("c", 3), ("e", 3), ("d", 3), ("a", 1), ("d", 1)]
-    lines = silicon.read_lines(tmp_path / silicon.LAUNCHES)
+    lines = silicon.read_launches(tmp_path)
     assert {run["stem"]: run["hangs"] for run in lines} == {"a": 0, "b": 0, "c": 5, "d": 1, "e": 0}
     silicon.launch_all(tmp_path, manifest, 5, 5, jobs=4)
     assert len(order) == 7
@@ -164,7 +165,7 @@ def test_a_mutant_that_was_given_up_goes_on_when_more_restarts_are_allowed(
     assert asked == []
     silicon.launch_all(tmp_path, manifest, 9, restarts=3)
     assert asked == [("a", 5)]  # c was given three
-    last = {run["stem"]: run for run in silicon.read_lines(tmp_path / silicon.LAUNCHES)}["a"]
+    last = {run["stem"]: run for run in silicon.read_launches(tmp_path)}["a"]
     assert (last["asked"], last["launches"], last["errors"], last["restarts"]) == (
         9,
         9,
@@ -357,15 +358,6 @@ def test_the_first_message_of_a_tool() -> None:
         "========= COMPUTE-SANITIZER\n========= Unknown Error\n========= ERROR SUMMARY: 18 errors\n"
     )
     assert silicon_launch.read_report(said)["first"] == "Unknown Error"
-
-
-def test_lines_survive_an_interruption(tmp_path: Path) -> None:
-    file = tmp_path / "x.jsonl"
-    assert silicon.read_lines(file) == []
-    silicon.append_line(file, {"stem": "a"})
-    with open(file, "a") as out:
-        out.write('{"stem": "b", "laun')
-    assert silicon.read_lines(file) == [{"stem": "a"}]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from .. import gpu_lock
 from ..cuda_compile import Cubin, compile_cubin, find_nvcc
 from ..errors import BadInput, SimulatorFault
 from ..isolation import RAISED, RETURNED, WorkerPool
+from ..json_files import has_keys, read_json
 from . import cluster, matrix, scalar, sync, tma, wgmma
 from .case import FAMILIES, Family, Program
 
@@ -38,6 +40,8 @@ __all__ = [
 ]
 
 FORMAT = 2
+MANIFEST_KEYS, PROGRAM_KEYS = ("family", "programs"), ("arrays", "outputs", "cases", "text")
+REMEDY = "remove it, and the same command builds its programs anew where there is nvcc"
 START_LIMIT_S = 120.0
 """For PyTorch, CUDA and the library of a family in a fresh process."""
 PROGRAM_LIMIT_S = 10.0
@@ -161,16 +165,28 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 def manifests(directory: str | Path, arch: str = "") -> list[dict[str, Any]]:
     """What `build` left in a folder; BadInput where it was built for another architecture or by another release."""
-    found = [json.loads(f.read_text()) for f in sorted(Path(directory).glob("*.json"))]
-    found = [m for m in found if isinstance(m, dict) and "family" in m and "programs" in m]
+    files = sorted(Path(directory).glob("*.json"))
+    found = [m for m in (read_json(f, REMEDY) for f in files) if has_keys(m, MANIFEST_KEYS)]
     for manifest in found:
-        if manifest["format"] != FORMAT:
+        if manifest.get("format") != FORMAT:
             raise BadInput(f"{directory} was built by another release; build it anew elsewhere")
+        if not _is_whole(manifest):
+            raise BadInput(
+                f"the manifest of {manifest['family']} in {directory} is damaged; {REMEDY}"
+            )
         if arch and manifest["arch"] != arch:
             raise BadInput(
                 f"{directory} was built for {manifest['arch']}, and the GPU here runs {arch}; build it anew"
             )
     return found
+
+
+def _is_whole(manifest: dict[str, Any]) -> bool:
+    """Whether it says what a comparison asks of it; one without programs has no library."""
+    programs = manifest["programs"]
+    if not isinstance(programs, list) or not all(has_keys(p, PROGRAM_KEYS) for p in programs):
+        return False
+    return has_keys(manifest, ("arch", "source_sha256") if programs else ("arch",))
 
 
 def compare(
@@ -202,11 +218,15 @@ def _loaded(directory: str, family: str) -> tuple[dict[str, Any], Any, Any]:
     from .. import cuda_runtime
 
     base = Path(directory, family)
-    manifest = json.loads(base.with_suffix(".json").read_text())
+    manifest = read_json(base.with_suffix(".json"), REMEDY)
     files = [str(base.with_suffix(suffix)) for suffix in (".so", ".cubin")]
     module = cuda_runtime.load(*files, manifest["source_sha256"])
-    with np.load(base.with_suffix(".npz")) as arrays:
-        return manifest, dict(arrays), module
+    saved = base.with_suffix(".npz")
+    try:
+        with open(saved, "rb") as file, np.load(file) as arrays:
+            return manifest, dict(arrays), module
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput(f"{saved} is damaged ({error}); build {family} anew") from error
 
 
 def differences(call: tuple[str, str, int | None]) -> str:

@@ -102,17 +102,22 @@ class Layout:
         Of a view that is only stored to, the offset is that of one thread's first store.
         """
         lowest: dict[str, View] = {}
-        for statement in walk(body):
-            for e in roots(statement):
+        lets: dict[ir.Var, ir.Expr] = {}
+        stores: list[ir.Store] = []
+        for s in walk(body):
+            if isinstance(s, ir.Let):
+                lets[s.var] = s.value
+            elif isinstance(s, ir.Store) and s.buffer.root.own_shared:
+                stores.append(s)
+            for e in roots(s):
                 for buffer, index in shared_uses(e):
                     if buffer.elements == 1 and buffer.name.startswith("("):
                         continue  # what a tile copy starts at
                     view = self.view(buffer, index)
                     lowest[buffer.name] = min(view, lowest.get(buffer.name, view))
         named = {view.first for name, view in lowest.items() if not name.startswith("(")}
-        lets = {s.var: s.value for s in walk(body) if isinstance(s, ir.Let)}
-        for s in walk(body):
-            if isinstance(s, ir.Store) and s.buffer.root.own_shared and s.buffer.name not in lowest:
+        for s in stores:
+            if s.buffer.name not in lowest:
                 stored = value_at_zero(s.index, lets)
                 if stored is not None:
                     view = self.view(s.buffer, stored)

@@ -73,10 +73,17 @@ PRECEDENCE = {
     "over-arrival": 2,
     "tx-count-mismatch": 2,
     "stale-wait": 2,
-    "lapped-wait": 4,
+    "peer-exited": 4,
+    "tmem-freed-in-use": 4,
+    "deadlock": 6,
+    "lapped-wait": 7,
 }
-"""Which findings to read first; 3 for all others. A product issued twice commits twice; a barrier that counts wrongly, or is
-asked for the wrong phase, orders nothing, so that races follow; and where threads race, they may also be a lap behind."""
+"""Which findings to read first; 3 for all others, 5 for those that follow. A product issued twice commits twice; a barrier that
+counts wrongly, or is asked for the wrong phase, orders nothing, so that races follow; and where threads race, a CTA may also
+leave or free too early, and threads arrive too often, wait for ever, or be a lap behind."""
+
+KINDS = ("raw", "war", "waw")
+"""Of races, in the order in which to read them: who does not wait for what it reads, lets others overwrite it too early."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ class Finding:
     `code` is from `RULES`; `memory` (global, shared, tmem, register) and `kind` (raw, war, waw) go with a race; `place`
     is the access that is reported, `other` the one it collides with; `what` names them and their agents, `why` the
     reason, `fix` what would mend it; `count` how often the same fault was met at the same lines; `details` more lines.
+    `follows`: it comes of a missing wait, and what collides for want of that wait is told before it.
     """
 
     code: str
@@ -129,6 +137,7 @@ class Finding:
     count: int = 1
     details: tuple[str, ...] = ()
     data: Any = None
+    follows: bool = False
 
     @property
     def file(self) -> str:
@@ -227,7 +236,8 @@ class Findings:
         if known is None:
             self._found[key] = replace(finding, severity=severity)
         else:
-            self._found[key] = replace(known, count=known.count + finding.count)
+            follows = known.follows and finding.follows
+            self._found[key] = replace(known, count=known.count + finding.count, follows=follows)
 
     def errors(self) -> int:
         """How many of them fail a run."""
@@ -238,9 +248,14 @@ class Findings:
         return sorted(
             self._found.values(),
             key=lambda f: (
-                f.severity != "error", PRECEDENCE.get(f.code, 3), f.file, f.line, f.code, f.kind
+                f.severity != "error", *_turn(f), f.file, f.line, f.code
             ),
         )  # fmt: skip
+
+
+def _turn(finding: Finding) -> tuple[int, int]:
+    turn = 5 if finding.follows else PRECEDENCE.get(finding.code, 3)
+    return turn, KINDS.index(finding.kind) if finding.kind in KINDS else 0
 
 
 def parse_checks(text: str) -> frozenset[str]:

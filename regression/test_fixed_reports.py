@@ -11,6 +11,7 @@ from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
 from phaseflip.verify import verify
 from tests.litmus import test_mbarrier as mbarrier
+from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line
 from tests.test_deadlock import waits_first
@@ -143,3 +144,20 @@ def test_a_report_began_with_a_race_that_only_followed(kernel, fault, shape, fir
 def test_every_race_was_to_be_mended_by_a_cta_barrier(kernel, fault, shape, words):
     verdict = verify(make_mutant(kernel, fault, 0, shape).kernel, *shape)
     assert words in verdict.findings[0].fix
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_arrivals_and_bytes_that_come_too_early_for_want_of_a_wait_came_before_the_race_there(
+    schedule,
+):
+    """The advice was to change the count of the barrier or the bytes, which are right."""
+    early = run(mbarrier.phases, schedule, sync=False).findings
+    assert [f.title for f in early] == ["race shared war", "over-arrival", "lapped-wait"]
+    assert "a wait in between" in early[1].fix
+    filled = run(tma.refills, schedule, wait_load=False).findings
+    assert [f.title for f in filled] == [
+        "race shared raw",
+        "race shared waw",
+        "over-arrival",
+        "tx-count-mismatch",
+    ]

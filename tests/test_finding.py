@@ -145,17 +145,34 @@ def test_a_category_that_is_off_records_nothing_but_what_stopped_the_run():
 def test_causes_come_before_what_follows_from_them_and_notes_last():
     found = Findings(profile="practice")
     late, early = Place("copy", "k.py", 9), Place("copy", "k.py", 2)
-    found.add(Finding("race", "w", place=early))
+    for kind in ("waw", "war", "raw"):
+        found.add(Finding("race", "w", place=early, kind=kind))
     found.add(Finding("scope-too-narrow", "w", place=early))  # a note in this profile
-    found.add(Finding("lapped-wait", "w", place=early))
+    for code in ("lapped-wait", "deadlock", "tmem-freed-in-use", "peer-exited"):
+        found.add(Finding(code, "w", place=early))
+    found.add(Finding("over-arrival", "w", place=early, follows=True))
     found.add(Finding("over-arrival", "w", place=late))
-    found.add(Finding("race", "w", place=late))
+    found.add(Finding("race", "w", place=late, kind="raw"))
     found.add(Finding("duplicate-issue", "w", place=late))
-    assert [(f.code, f.line) for f in found.all()] == [
+    assert [(f.title, f.line) for f in found.all()] == [
         ("duplicate-issue", 9),
         ("over-arrival", 9),
-        ("race", 2),
-        ("race", 9),
+        ("race raw", 2),
+        ("race raw", 9),
+        ("race war", 2),
+        ("race waw", 2),
+        ("peer-exited", 2),
+        ("tmem-freed-in-use", 2),
+        ("over-arrival", 2),
+        ("deadlock", 2),
         ("lapped-wait", 2),
         ("scope-too-narrow", 2),
     ]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_finding_that_does_not_always_follow_is_a_cause(first):
+    found = Findings()
+    for follows in (first, not first):
+        found.add(Finding("over-arrival", "w", place=A, follows=follows))
+    assert [(f.follows, f.count) for f in found.all()] == [(False, 2)]

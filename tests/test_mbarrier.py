@@ -103,6 +103,58 @@ def test_more_arrivals_than_expected_are_reported():
     assert [f.code for f in reports] == ["over-arrival"]
 
 
+def arrives(b, line, *threads, knows=True):
+    b.arrive(
+        Place("arrive", "f", line, line),
+        f"t{threads}",
+        len(threads),
+        None,
+        lambda _: knows,
+        threads,
+    )
+
+
+def test_threads_that_arrive_again_too_early_are_named_whether_the_phase_has_ended_or_not():
+    ended, pending = [], []
+    b = barrier(2, ended)
+    arrives(b, 4, 0)
+    arrives(b, 9, 1)
+    b.ends[0] = object()
+    arrives(b, 4, 0, knows=False)  # phase 0 is over, which it does not know
+    b = barrier(2, pending)
+    b.expect_tx(16)
+    arrives(b, 4, 0)
+    arrives(b, 4, 0)
+    arrives(b, 9, 1)  # the one too many by the count, and innocent
+    for (finding,) in (ended, pending):
+        assert (finding.code, finding.line, finding.other.line) == ("over-arrival", 4, 4)
+        assert finding.what == "t(0,) arrives on bar again" and finding.follows
+        assert "for phase 0 before, and nothing in between" in finding.why
+
+
+def test_another_thread_that_arrives_too_early_is_one_too_many():
+    reports = []
+    b = barrier(1, reports)
+    arrives(b, 4, 0)
+    b.ends[0] = object()
+    arrives(b, 9, 1, knows=False)
+    (finding,) = reports
+    assert (finding.code, finding.line, finding.other.line) == ("over-arrival", 9, 4)
+    assert not finding.follows and finding.fix.startswith("make the count of mbarrier.init")
+
+
+@pytest.mark.parametrize("thread", [0, 1])
+def test_bytes_follow_if_their_thread_had_sent_some_for_the_phase_before(thread):
+    reports = []
+    b = barrier(1, reports)
+    b.expect_tx(16)
+    arrives(b, 4, 0)
+    for sender in (0, thread):
+        b.complete_tx(Place("copy", "f", 5, 5), 16, 0, None, sender)
+    (finding,) = reports
+    assert (finding.code, finding.follows) == ("tx-count-mismatch", thread == 0)
+
+
 def test_the_state_in_words():
     b = barrier(4)
     arrive(b)

@@ -77,7 +77,8 @@ class Load(ThreadOperation):
             box.load()
             self.cta.bytes[f"{box.memory.kind}_to_shared"] += box.nbytes
             barrier.loads_in_flight[copy.phase] -= 1
-            barrier.complete_tx(self.place, box.nbytes, copy.phase, clock)
+            thread = self.thread + self.cta.first_component
+            barrier.complete_tx(self.place, box.nbytes, copy.phase, clock, thread)
         self.done = True
 
     def _tell(self, copy: Copy) -> Clock | None:

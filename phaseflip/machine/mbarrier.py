@@ -18,7 +18,7 @@ from ..errors import KernelFault
 from ..finding import Place
 from ..vector_clock import ASYNC, PAST, SEEN, Clock, join, united
 from . import mbarrier_findings as findings
-from .mbarrier_findings import Repeated, Use
+from .mbarrier_findings import Arrival, Repeated, Use
 from .memory import SHARED_BASE
 from .warp import Agents
 
@@ -57,7 +57,7 @@ class Mbarrier:
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "inits",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "registered",
         "loads_in_flight", "overrun", "cta_clock", "cta_completed", "initialised", "abandoned",
-        "event_at_end", "init_fences", "async_users", "init_place", "unseen_init",
+        "event_at_end", "init_fences", "async_users", "init_place", "unseen_init", "repeats", "sent",
     )  # fmt: skip
 
     def __init__(self, name: str, cta: CTA, expected: int | None) -> None:
@@ -87,8 +87,12 @@ class Mbarrier:
         self.wait_epochs = np.zeros(cta.cluster.threads, np.int32)
         self.wait_places = np.full(cta.cluster.threads, None, object)
         """Thread -> epoch of its last wait here, and where that was."""
-        self.arrivals: dict[int, list[tuple[Place, tuple[int, ...]]]] = {}
-        """Phase -> (place, threads) of its arrivals; of the current phase and the one before."""
+        self.arrivals: dict[int, list[Arrival]] = {}
+        """Phase -> its arrivals; of the current phase and the one before."""
+        self.repeats: set[int] = set()
+        """Phases for which threads arrived or sent bytes, and did so there again without knowing that they were over."""
+        self.sent: dict[int, set[tuple[Place, int]]] = {}
+        """Phase -> whence bytes have come: instruction, and component of the thread."""
         self.repeated: list[Repeated] = []
         """Waits for a phase that their threads had consumed: harmless unless a later arrival is not ordered after them."""
         self.undecided: set[int] = set()
@@ -112,7 +116,7 @@ class Mbarrier:
         self.expected, self.pending = expected, max(expected - early, 0)
         if early > expected:
             who = "threads that did not see the init"
-            self._report_over_arrival(place, who, early - expected, False)
+            self._report_over_arrival(Arrival(place, who, ()), early - expected, False)
         if early:
             self._settle_bytes(place)
 
@@ -152,22 +156,32 @@ class Mbarrier:
         """
         end = self.ends.get(self.phase - 1)
         early = end is not None and consumed < self.phase - 1 and not knows(end)
+        arrival = Arrival(place, who, threads)
         if early or count > self.pending:
-            self._report_over_arrival(place, who, count, early)
-            before = [t for _, known in self.arrivals.get(self.phase - 1, ()) for t in known]
+            self._report_over_arrival(arrival, count, early)
+            before = [t for known in self.arrivals.get(self.phase - 1, ()) for t in known.threads]
             if early and not set(threads) <= set(before):
                 self.started -= count
                 return
             count = min(count, self.pending)
         self._release(clock, remote)
-        self.arrivals.setdefault(self.phase, []).append((place, threads))
+        self.arrivals.setdefault(self.phase, []).append(arrival)
         self.pending -= count
         self._settle_bytes(place)
 
-    def _report_over_arrival(self, place: Place, who: str, count: int, early: bool) -> None:
-        """Of the arrivals that are too many together, the last in the program is named, against the first."""
-        together = [p for p, _ in self.arrivals.get(self.phase - early, ())] + [place]
-        self.cta.report(findings.over_arrival(self, together, who, count, early))
+    def _report_over_arrival(self, arrival: Arrival, count: int, early: bool) -> None:
+        """If threads have arrived at one place twice for a phase they are named; else, of the arrivals that are too many
+        together, the last in the program against the first.
+        """
+        phase = self.phase - early
+        before = self.arrivals.get(phase, [])
+        again = findings.arrived_twice([*before, arrival])
+        if again is not None:
+            self.repeats.add(phase)
+            self.cta.report(findings.repeated_arrival(self, again, phase))
+            return
+        together = [known.place for known in before] + [arrival.place]
+        self.cta.report(findings.over_arrival(self, together, arrival.who, count, early))
 
     def expect_tx(self, nbytes: int) -> None:
         """Raise the number of bytes that must arrive in this phase; what the object cannot count stops the kernel."""
@@ -179,10 +193,15 @@ class Mbarrier:
                 f"{self.name} would wait for {self.tx} bytes in a phase, and its tx-count goes to {MAX_COUNT}",
             )
 
-    def complete_tx(self, place: Place, nbytes: int, phase: int, clock: Clock | None) -> None:
-        """`nbytes` that were meant for `phase` have arrived; they release `clock`."""
+    def complete_tx(
+        self, place: Place, nbytes: int, phase: int, clock: Clock | None, thread: int = -1
+    ) -> None:
+        """`nbytes` that were meant for `phase` have arrived; they release `clock`. thread: the component that sent them."""
         self._release(clock, False)
+        sent = self.sent.setdefault(phase, set())
         if phase < self.phase:
+            if (place, thread) in sent:
+                self.repeats.add(phase)
             self._report_overrun(place, phase)
             known = self.completed.get(phase)
             if known is not None and clock is not None:
@@ -190,6 +209,7 @@ class Mbarrier:
                 if phase in self.cta_completed:
                     self.cta_completed[phase] = join([self.cta_completed[phase], clock])
             return
+        sent.add((place, thread))
         self.tx -= nbytes
         self._settle_bytes(place)
 
@@ -229,7 +249,7 @@ class Mbarrier:
             if self.phase in self.undecided:
                 self.completed[self.phase] = self.completed.get(self.phase - 1)
                 self.cta_completed.pop(self.phase, None)
-            for old in (self.arrivals, self.event_at_end):
+            for old in (self.arrivals, self.event_at_end, self.sent):
                 old.pop(self.phase - 4, None)
             self.phase += 1
             self.pending = self.expected

@@ -5,6 +5,7 @@ Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +42,14 @@ class Use(NamedTuple):
     of_peer: bool
 
 
+class Arrival(NamedTuple):
+    """An arrival that has been counted; threads: components, none where they are not known."""
+
+    place: Place
+    who: str
+    threads: tuple[int, ...]
+
+
 def over_arrival(
     barrier: Mbarrier, together: list[Place], who: str, count: int, early: bool
 ) -> Finding:
@@ -50,13 +59,41 @@ def over_arrival(
     unaware = (
         f"it is counted in phase {phase}, but nothing orders it after the end of phase {phase - 1}"
     )
+    fix = "make the count of mbarrier.init the number of arrivals of a phase, or let fewer threads arrive"
+    if early:
+        fix += f"; if this one is meant for phase {phase}, make it wait for the end of phase {phase - 1}"
     return Finding(
         "over-arrival",
         unaware if early else lacks,
         place=max(together, key=lambda p: p.order),
         other=min(together, key=lambda p: p.order),
         what=f"{who}: {count} arrival{'s' if count > 1 else ''} on {barrier.name}",
-        fix="make the count of mbarrier.init the number of arrivals of a phase, or let fewer threads arrive",
+        fix=fix,
+    )
+
+
+def arrived_twice(arrivals: list[Arrival]) -> Arrival | None:
+    """The arrival, first in the program, of threads that had all arrived at its place before."""
+    arrived: defaultdict[Place, set[int]] = defaultdict(set)
+    twice = []
+    for arrival in arrivals:
+        if arrival.threads and arrived[arrival.place].issuperset(arrival.threads):
+            twice.append(arrival)
+        arrived[arrival.place].update(arrival.threads)
+    return min(twice, key=lambda arrival: arrival.place.order, default=None)
+
+
+def repeated_arrival(barrier: Mbarrier, arrival: Arrival, phase: int) -> Finding:
+    """Threads arrive where they have arrived for `phase`, without knowing that it is over."""
+    return Finding(
+        "over-arrival",
+        f"it has arrived there for phase {phase} before, and nothing in between makes it wait for the end of that phase",
+        place=arrival.place,
+        other=arrival.place,
+        what=f"{arrival.who} arrives on {barrier.name} again",
+        fix="a wait in between that shows that the phase is over (for an empty barrier, or for this one): it is missing,"
+        " comes too late, or has the wrong parity; only if a phase takes both arrivals, raise the count of mbarrier.init",
+        follows=True,
     )
 
 
@@ -167,7 +204,7 @@ def tx_count_mismatch(barrier: Mbarrier, place: Place, phase: int) -> Finding:
     Named at the arrival of the phase that registers bytes (any arrival, if none does; `place`, a copy, if there is none
     at all), the last in the program: which copy is the one too many depends on what lands first.
     """
-    arrivals = [p for p, _ in barrier.arrivals.get(phase, ())]
+    arrivals = [arrival.place for arrival in barrier.arrivals.get(phase, ())]
     registering = [p for p in arrivals if "expect_tx" in p.mnemonic]
     return Finding(
         "tx-count-mismatch",
@@ -175,4 +212,5 @@ def tx_count_mismatch(barrier: Mbarrier, place: Place, phase: int) -> Finding:
         place=max(registering or arrivals or [place], key=lambda p: p.order),
         what=barrier.name,
         fix="expect exactly the bytes of all copies of the phase, every box counted in full",
+        follows=phase in barrier.repeats,
     )

@@ -140,7 +140,7 @@ def race_report(
         if early.meant(second.issuer, first.place.mnemonic):
             why += f": the wait at line {early.place.line} passed at once: "
             why += "parity 1 of a fresh barrier means the phase before the first"
-            fix = "wait for the first phase with parity 0"
+            fix = "wait for the first phase with parity 0, and then for each phase in turn"
     return Finding(
         "race",
         why,

@@ -182,7 +182,7 @@ def test_a_race_behind_a_wait_on_a_fresh_barrier_says_so():
         race = found["race"]
         assert f"the wait at line {line_of(product, 'wait')} passed at once" in race.why
         assert "parity 1 of a fresh barrier means the phase before the first" in race.why
-        assert race.fix == "wait for the first phase with parity 0"
+        assert race.fix == "wait for the first phase with parity 0, and then for each phase in turn"
     for found in told(wait=False).values():
         assert "passed at once" not in found["race"].why
 

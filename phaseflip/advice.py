@@ -22,6 +22,12 @@ FILLS = ("cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s")
 DRAINS = ("cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
 """Bulk copies that complete on an mbarrier, and those that complete with a bulk group."""
 
+REMOTE_ARRIVAL = (
+    "T.ptx.mbarrier.arrive(..., sem='release', scope='cluster', remote=...) and "
+    "T.ptx.mbarrier.try_wait_acquire_cluster"
+)
+"""What orders accesses of two CTAs by an mbarrier."""
+
 _VERBS = {
     "tcgen05.mma": "MMA",
     "tcgen05.cp": "tcgen05.cp",
@@ -108,7 +114,7 @@ def race_report(
             fix="guard the issue with one warp and T.ptx.elect_sync()",
         )
     if code:
-        why, fix = _fence_words(code, rule, first, second)
+        why, fix = _fence_words(code, rule, first, second, memory)
         return Finding(
             code,
             why,
@@ -222,11 +228,15 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
     return why, f"put {_barrier(free, use)} between the last use and tcgen05.dealloc"
 
 
+def _same_cta(first: Event, second: Event) -> bool:
+    """Whether the threads of two accesses of one cluster, or those that issued them, are of one CTA."""
+    size = first.owner.cta_threads
+    return bool(first.issuer // size == second.issuer // size)
+
+
 def _barrier(first: Event, second: Event) -> str:
-    """The barrier that all threads of both accesses can meet at."""
-    if first.owner is second.owner:
-        return "a CTA barrier (T.cuda.cta_sync)"
-    return CLUSTER_BARRIER
+    """The barrier that all threads of both accesses, of one cluster, can meet at."""
+    return "a CTA barrier (T.cuda.cta_sync)" if _same_cta(first, second) else CLUSTER_BARRIER
 
 
 def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:
@@ -242,15 +252,16 @@ def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[st
             why = f"the {_act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
         else:
             why = f"the {_act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
-        return (
-            why,
-            "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on",
-        )
+        fix = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
+        if not _same_cta(first, second):
+            fix += ", with the bit of the waiting CTA in its cta_mask"
+        return why, fix
     if first.place.mnemonic == "tcgen05.ld":
         why = f"the tcgen05.ld at line {line} may still read TMEM when line {second.place.line} overwrites it"
+        scope = "" if _same_cta(first, second) else f" ({REMOTE_ARRIVAL})"
         return (
             why,
-            "tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA waits for",
+            f"tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA waits for{scope}",
         )
     why = f"no barrier orders line {line} before line {second.place.line}"
     return why, _ordering_words(first, second)
@@ -258,9 +269,12 @@ def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[st
 
 def _ordering_words(first: Event, second: Event) -> str:
     """What would order a pair that nothing orders."""
+    if first.owner is not second.owner:
+        return "no barrier reaches CTAs of two clusters: give each memory of its own, or read in another kernel"
     if first.place.mnemonic in DRAINS:
         waits = "T.ptx.cp_async.bulk.wait_group(0) after the commit_group of the copy at line"
-        return f"{waits} {first.place.line}, by the thread that issues it, then a barrier"
+        meet = "a barrier" if _same_cta(first, second) else CLUSTER_BARRIER
+        return f"{waits} {first.place.line}, by the thread that issues it, then {meet}"
     if first.place.mnemonic == "wgmma.mma_async":
         wait = f"let T.ptx.wgmma.wait_group complete the wgmma at line {first.place.line}"
         return f"{wait} before its warps arrive on what the thread that overwrites waits for"
@@ -270,17 +284,19 @@ def _ordering_words(first: Event, second: Event) -> str:
         return f"let the thread that fills wait for an mbarrier (empty) on which the use at line {first.place.line} arrives"
     if first.place.mnemonic in FILLS:
         return f"wait, before line {second.place.line}, for the mbarrier and phase on which the copy completes"
-    return f"put {_barrier(first, second)}, or an mbarrier arrive and wait, between them"
+    meet = f"put {_barrier(first, second)}"
+    if _same_cta(first, second):
+        return f"{meet}, or an mbarrier arrive and wait, between them"
+    one, other = first.place.line, second.place.line
+    arrive = f"let every thread arrive after line {one} (or one lane of each warp, after T.cuda.warp_sync())"
+    return f"{meet} between them, or {arrive} on an mbarrier that line {other} waits for: {REMOTE_ARRIVAL}"
 
 
-def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str, str]:
+def _fence_words(code: str, rule: str, first: Event, second: Event, memory: Any) -> tuple[str, str]:
+    """Why, and which fence or scope an ordered pair lacks."""
     if code == "scope-too-narrow":
         why = "what orders the accesses leads through another CTA, and an arrive, wait or fence on the way has scope .cta"
-        return (
-            why,
-            "T.ptx.mbarrier.arrive(..., sem='release', scope='cluster', remote=...) and "
-            "T.ptx.mbarrier.try_wait_acquire_cluster",
-        )
+        return why, REMOTE_ARRIVAL
     if code == "missing-tcgen05-fence":
         if first.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
             why = "a barrier orders the accesses, but tcgen05.fence::before_thread_sync and after_thread_sync "
@@ -301,10 +317,19 @@ def _fence_words(code: str, rule: str, first: Event, second: Event) -> tuple[str
         why = "the accesses are ordered, but through different proxies, and no thread that made the first one fenced it"
         return (
             why,
-            "every such thread: T.ptx.fence.proxy_async('shared::cta') between its access and the barrier",
+            f"every such thread: {_proxy_fence(first, memory)} between its access and the barrier",
         )
     why = f"the {_act(first)} read through the async proxy, and the thread that overwrites has not fenced since it was done"
     return (
         why,
-        f"T.ptx.fence.proxy_async('shared::cta') between the wait for the {_act(first)} and the next store",
+        f"{_proxy_fence(second, memory)} between the wait for the {_act(first)} and the next store",
     )
+
+
+def _proxy_fence(event: Event, memory: Any) -> str:
+    """The fence by which the threads of an access cover what they accessed."""
+    space = "global"
+    if memory.kind == "shared":
+        own = memory.rank == event.issuer // event.owner.cta_threads
+        space = "shared::cta" if own else "shared::cluster"
+    return f"T.ptx.fence.proxy_async('{space}')"

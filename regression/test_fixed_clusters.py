@@ -17,7 +17,8 @@ from tests.litmus import test_cluster_memory as cluster_memory
 from tests.litmus import test_cluster_tcgen05 as cluster_tcgen05
 from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus import test_proxy_spaces as proxy_spaces
-from tests.litmus.harness import gives
+from tests.litmus import test_shared_memory as shared_memory
+from tests.litmus.harness import gives, run
 
 test_an_arrival_too_many_at_the_cluster_barrier_became_a_deadlock = gives(
     cluster_barrier.rounds, "barrier-mismatch @again", once=False
@@ -89,3 +90,43 @@ def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():
     kernel = test_cluster_launch.mapped(0)
     run_ = simulate(kernel, [np.zeros(32, np.int32)])
     assert run_.outputs["D"].tolist() == [(lane % 4) << 24 for lane in range(32)]
+
+
+CLUSTER = "put a cluster barrier (T.ptx.barrier.cluster.arrive and wait) between"
+REMOTE = "arrive(..., sem='release', scope='cluster', remote=...) and T.ptx.mbarrier.try_wait_acquire_cluster"
+PEER = "T.ptx.fence.proxy_async('shared::cluster') between"
+
+
+@pytest.mark.parametrize(
+    ("factory", "flags", "code", "words"),
+    [
+        (cluster_memory.stored_to_the_peer, {"meet": False}, "race", (CLUSTER, REMOTE)),
+        (cluster_memory.loaded_from_the_peer, {"after": False}, "race", (CLUSTER, REMOTE)),
+        (cluster_memory.relaxed_barrier_within_a_cta, {}, "race", ("put a CTA barrier",)),
+        (cluster_tcgen05.pair_product, {"stay": False}, "tmem-freed-in-use", (CLUSTER,)),
+        (cluster_tcgen05.operand_from_the_peer, {"writer_fence": "none"}, "missing-proxy-fence", (PEER,)),
+        (
+            cluster_tcgen05.operand_from_the_peer,
+            {"reuse": True, "reuse_fence": False},
+            "missing-proxy-fence",
+            (PEER,),
+        ),
+        (
+            cluster_tcgen05.pair_product,
+            {"writer_fence": "none"},
+            "missing-proxy-fence",
+            ("proxy_async('shared::cta')",),
+        ),
+        (proxy_spaces.reloaded, {"fence": "none"}, "missing-proxy-fence", ("proxy_async('global')",)),
+    ],
+)  # fmt: skip
+def test_what_two_ctas_do_was_to_be_mended_by_what_one_cta_has(factory, flags, code, words):
+    """A CTA barrier, or a fence of shared::cta, orders nothing across CTAs; nor does the latter serve global memory."""
+    found = run(factory, **flags).findings
+    assert {finding.code for finding in found} == {code}
+    assert all(word in finding.fix for finding in found for word in words)
+
+
+def test_accesses_of_two_clusters_were_to_be_ordered_by_a_barrier():
+    [finding] = run(shared_memory.in_place, apart=False).findings
+    assert "no barrier reaches CTAs of two clusters" in finding.fix

@@ -106,8 +106,8 @@ def lapped_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Findin
         f"phase {phase + 2}",
         place=place,
         what=f"{who} waits on {barrier.name} for {name}",
-        fix="let the arrivals of each phase wait for this thread (an empty barrier, a CTA barrier in the loop, or"
-        " T.cuda.warp_sync before one lane arrives for its warp)",
+        fix="let the arrivals of each phase wait for this thread (an empty barrier, a CTA barrier in the loop, between CTAs"
+        " a cluster barrier, or T.cuda.warp_sync before one lane arrives for its warp)",
     )
 
 

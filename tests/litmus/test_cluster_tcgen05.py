@@ -105,8 +105,10 @@ test_dealloc_of_the_pair_requires_that_both_have_loaded = requires(
 
 
 # -- operands written by threads of another CTA ----------------------------------------------------------------------------
-def operand_from_the_peer(writer_fence="shared::cluster", issuer_fence=False, meet=True):
-    """CTA 1 writes the operand into the shared memory of CTA 0, whose MMA reads it (cta_group::1)."""
+def operand_from_the_peer(
+    writer_fence="shared::cluster", issuer_fence=False, meet=True, reuse=False, reuse_fence=True
+):
+    """CTA 1 writes the operand into the shared memory of CTA 0, whose MMA reads it (cta_group::1), and `reuse`s it."""
 
     @T.prim_func
     def kernel(D: T.Buffer((M,), "float32")):
@@ -154,7 +156,13 @@ def operand_from_the_peer(writer_fence="shared::cluster", issuer_fence=False, me
             T.ptx.tcgen05.ld(address[0], reg[0], shape="32x32b", num=1, row=0, col=0)
             T.ptx.tcgen05.wait.ld()
             D[warp * 32 + lane] = reg[0]
-        if not meet:
+        if reuse:
+            T.cuda.cluster_sync()
+            if rank == 1:
+                if reuse_fence:
+                    T.ptx.fence.proxy_async("shared::cluster")
+                peer[warp * 32 + lane, 0] = T.float16(0)  # overwrite
+        if T.Or(reuse, not meet):
             T.cuda.cluster_sync()
         T.cuda.cta_sync()
         if warp == 0:
@@ -180,6 +188,12 @@ test_mma_of_what_the_peer_stored_requires_fence_of_cluster_space = gives(
 )
 test_mma_of_what_the_peer_stored_requires_cluster_barrier = requires(
     operand_from_the_peer, "meet", "race shared raw @mma <store"
+)
+test_overwrite_of_an_operand_in_the_peer_requires_proxy_fence = requires(
+    operand_from_the_peer,
+    "reuse_fence",
+    "~missing-proxy-fence shared war @overwrite <mma",
+    reuse=True,
 )
 
 

@@ -11,7 +11,7 @@ from .finding import Finding, Place
 from .machine.barriers import BarrierWait
 from .machine.cluster_barrier import ClusterWait
 from .machine.cta import Cluster
-from .machine.mbarrier import NEVER, LanesWait, MbarrierWait
+from .machine.mbarrier import NEVER, LanesWait, Mbarrier, MbarrierWait
 from .machine.tensor_memory import AllocationWait, PairWait
 from .machine.warp import Agents, Group, Wait
 
@@ -92,12 +92,14 @@ def _held_up_by(
 def _cause(entries: list[dict[str, Any]], held_up_by: list[list[int]]) -> int:
     """Number of the entry to name first: whom none of the others holds up, or one of those that wait for each other.
 
-    Among these it is one whose phase has begun and lacks something, else the first one of the program.
+    Among these it is one whose arrivals went to other CTAs, else one whose phase has begun and lacks something, else the
+    first one of the program.
     """
     concerned = sorted({0} | _behind(0, held_up_by))
     free = [i for i in concerned if not held_up_by[i]]
     circle = [i for i in concerned if i in _behind(i, held_up_by)]
-    return next(iter(free + [i for i in circle if _has_begun(entries[i])] + circle))
+    astray = [i for i in circle if _astray(entries[i])]
+    return next(iter(free + astray + [i for i in circle if _has_begun(entries[i])] + circle))
 
 
 def _behind(i: int, held_up_by: list[list[int]]) -> set[int]:
@@ -115,6 +117,12 @@ def _behind(i: int, held_up_by: list[list[int]]) -> set[int]:
 def _has_begun(entry: dict[str, Any]) -> bool:
     """Whether some of the arrivals of the phase have come, but not all of what it expects."""
     return bool(entry.get("barrier", {}).get("arrivals"))
+
+
+def _astray(entry: dict[str, Any]) -> list[str]:
+    """CTAs on whose barriers of the name others have arrived, but never on the one that is waited for."""
+    found: list[str] = entry["barrier"]["arrived_in"] if "barrier" in entry else []
+    return found if any(s["executed"] for s in entry["suppliers"]) else []
 
 
 def _place_in_program(g: Group) -> tuple[int, int, int]:
@@ -172,6 +180,9 @@ def _reason(entry: dict[str, Any]) -> str:
         )
     if not entry["suppliers"] and "barrier" in entry:
         return f"{text}; the kernel has no instruction that arrives on it"
+    if astray := _astray(entry):
+        (line, *_) = (s["line"] for s in entry["suppliers"] if s["executed"])
+        return f"{text}; line {line} has arrived on that of {' and '.join(astray)} instead"
     return text
 
 
@@ -200,7 +211,7 @@ def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group) -> str:
     if not b.pending:
         return "expect exactly the bytes of all copies of the phase, every box counted in full, and issue each of them"
     if not suppliers:
-        return f"let a thread, tcgen05.commit or a bulk copy arrive on {b.name}"
+        return f"let a thread, tcgen05.commit or a bulk copy arrive on {b.full_name}"
     if missing and missing[0]["held_by"]:
         line, (holder, *_) = missing[0]["line"], missing[0]["held_by"]
         text = f"let line {line} come before the wait, or leave it to threads that do not wait"
@@ -213,11 +224,23 @@ def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group) -> str:
         return text
     if missing:
         return f"let the threads that should arrive reach line {missing[0]['line']}"
+    if _astray(entry):
+        arrives = next(s for s in suppliers if s["executed"])
+        to = _addressed(arrives["mnemonic"], b.cta.rank)
+        line, instead = arrives["line"], f"or let no thread of {b.cta} wait for it"
+        return f"let line {line} arrive on {b.full_name} ({to}), {instead}"
     if not _has_begun(entry):
         lines = " and ".join(str(s["line"]) for s in suppliers)
         return f"this wait is one too many, or line {lines} was executed too seldom or arrived on another barrier"
     need = f"{b.expected} arrivals" if b.expected > 1 else "1 arrival"
     return f"let {need} come in every phase, or give mbarrier.init the number that do"
+
+
+def _addressed(mnemonic: str, rank: int) -> str:
+    """How an instruction names the CTA of a rank in the cluster, on whose barrier it is to arrive."""
+    if mnemonic == "tcgen05.commit":
+        return f"bit {rank} of cta_mask"
+    return f"remote={rank}" if mnemonic == "mbarrier.arrive" else f"the address in CTA {rank}"
 
 
 def _blocked(cluster: Cluster, groups: list[Group], waiters: list[_Waiter]) -> dict[str, Any]:
@@ -238,14 +261,29 @@ def _blocked(cluster: Cluster, groups: list[Group], waiters: list[_Waiter]) -> d
         b = wait.barrier
         entry["barrier"] = {
             "name": b.name,
+            "cta": b.cta.rank_in_grid,
             "phase": b.phase,
             "parity": wait.parity,
             "arrivals": b.expected - b.pending,
             "expected": b.expected,
             "bytes_missing": b.tx,
+            "arrived_in": _arrived_in(cluster, b, waiters),
         }
         entry["suppliers"] = _suppliers(cluster, b.name, waiters, _here(entry))
     return entry
+
+
+def _arrived_in(cluster: Cluster, barrier: Mbarrier, waiters: list[_Waiter]) -> list[str]:
+    """The other CTAs whose barrier of this name has been arrived on, if this one never has.
+
+    None if a thread of this CTA may yet arrive: then it is but late.
+    """
+    own = [w for w in waiters if w.agents.cta is barrier.cta]
+    places = cluster.program.arrivals_on(barrier.name)
+    if not barrier.never_arrived_on() or any(w.would_reach(p) for w in own for p in places):
+        return []
+    same = [b for _, b in sorted(cluster.mbarriers.items()) if b.name == barrier.name]
+    return [str(b.cta) for b in same if not b.never_arrived_on()]
 
 
 def _here(entry: dict[str, Any]) -> str:

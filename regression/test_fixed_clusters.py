@@ -18,7 +18,7 @@ from tests.litmus import test_cluster_tcgen05 as cluster_tcgen05
 from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus import test_proxy_spaces as proxy_spaces
 from tests.litmus import test_shared_memory as shared_memory
-from tests.litmus.harness import gives, run
+from tests.litmus.harness import SCHEDULES, gives, line_of, run
 
 test_an_arrival_too_many_at_the_cluster_barrier_became_a_deadlock = gives(
     cluster_barrier.rounds, "barrier-mismatch @again", once=False
@@ -130,3 +130,27 @@ def test_what_two_ctas_do_was_to_be_mended_by_what_one_cta_has(factory, flags, c
 def test_accesses_of_two_clusters_were_to_be_ordered_by_a_barrier():
     [finding] = run(shared_memory.in_place, apart=False).findings
     assert "no barrier reaches CTAs of two clusters" in finding.fix
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("factory", "flags", "who", "name", "mark", "went", "fix"),
+    [
+        (cluster_mbarrier.handshake, {"to": 1}, "CTA 0 warp 0 lane 0", "ready of CTA 0", "tells", 1, "remote=0"),
+        (cluster_tcgen05.pair_product, {"mask": 1}, "CTA 1 warps 0-3", "bar of CTA 1", "commit", 0, "bit 1 of cta_mask"),
+    ],
+)  # fmt: skip
+def test_a_deadlock_did_not_say_whose_barrier_lacks_what_went_to_another_cta(
+    factory, flags, who, name, mark, went, fix, schedule
+):
+    """And began with another waiter of those that hold each other up."""
+    [deadlock] = run(factory, schedule, **flags).findings
+    line = line_of(factory, mark)
+    assert deadlock.what.startswith(f"{who} wait") and f"on mbarrier {name} (" in deadlock.why
+    assert deadlock.why.endswith(f"; line {line} has arrived on that of CTA {went} instead")
+    assert deadlock.fix.startswith(f"let line {line} arrive on {name} ({fix})")
+
+
+def test_findings_of_mbarriers_did_not_say_whose_barrier_they_mean():
+    [finding] = run(cluster_mbarrier.initialised, meet="").findings
+    assert finding.what.endswith(" uses bar of CTA 0")

@@ -75,7 +75,8 @@ def test_the_report_names_waiters_barrier_phase_and_arrivals(reason, schedule):
             "mbarrier.try_wait"
         )
         assert entry["barrier"] | {"name": ""} == {
-            "name": "", "phase": 0, "parity": 0, "arrivals": 1, "expected": 2, "bytes_missing": 0,
+            "name": "", "cta": 0, "phase": 0, "parity": 0, "arrivals": 1, "expected": 2, "bytes_missing": 0,
+            "arrived_in": [],
         }  # fmt: skip
 
 

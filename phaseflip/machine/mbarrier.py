@@ -270,10 +270,19 @@ class Mbarrier:
             who = str(Agents(self.cta, threads))
             self.cta.report(findings.lapped_wait(self, place, who, self.phase - 1))
 
+    @property
+    def full_name(self) -> str:
+        """Its name, in a cluster of several CTAs with its CTA: "full[0] of CTA 1"."""
+        return self.name if len(self.cta.cluster.ctas) == 1 else f"{self.name} of {self.cta}"
+
+    def never_arrived_on(self) -> bool:
+        """Whether no arrival has been counted since the init."""
+        return self.phase == 0 and self.pending == self.expected
+
     def __str__(self) -> str:
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals"
         came = self.registered - self.tx
-        return f"{self.name} (in phase {self.phase} with {arrivals}, {came} of {self.registered} bytes)"
+        return f"{self.full_name} (in phase {self.phase} with {arrivals}, {came} of {self.registered} bytes)"
 
 
 class MbarrierWait:

@@ -170,3 +170,43 @@ test_a_generic_address_of_the_own_barrier_is_silent = gives(reaches)
 test_init_requires_a_barrier_of_the_own_cta = gives(reaches, "out-of-bounds @init", init=1)
 test_wait_requires_a_barrier_of_the_own_cta = gives(reaches, "out-of-bounds @wait", wait=1)
 test_mapa_requires_a_rank_of_the_cluster = gives(reaches, "out-of-bounds @arrive", arrive=2)
+
+
+# -- to and fro -------------------------------------------------------------------------------------------------------------
+def handshake(to=0):
+    """CTA 1 tells CTA 0 that it is ready, and waits until that has told it to go on; twice. `to`: whom it tells."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((64,), "int32")):
+        T.device_entry()
+        cluster = T.cluster_id([1])
+        rank = T.cta_id_in_cluster([2])
+        warp = T.warp_id([1])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        ready = pool.alloc((1,), "uint64", align=8)
+        go = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if lane == 0:
+            T.ptx.mbarrier.init(ready.ptr_to([0]), 1)
+            T.ptx.mbarrier.init(go.ptr_to([0]), 1)
+        T.cuda.cluster_sync()
+        if lane == 0:
+            if rank == 1:
+                for i in T.serial(2):
+                    T.ptx.mbarrier.arrive(  # tells
+                        ready.ptr_to([0]), sem="release", scope="cluster", remote=to
+                    )
+                    T.ptx.mbarrier.try_wait_acquire_cluster(go.ptr_to([0]), i)
+            else:
+                for i in T.serial(2):
+                    T.ptx.mbarrier.try_wait_acquire_cluster(ready.ptr_to([0]), i)  # hears
+                    T.ptx.mbarrier.arrive(go.ptr_to([0]), sem="release", scope="cluster", remote=1)
+        T.cuda.cluster_sync()
+        D[rank * 32 + lane] = 1
+
+    return kernel
+
+
+test_a_handshake_between_ctas_is_silent = gives(handshake)
+test_an_arrival_on_the_own_barrier_serves_no_peer = gives(handshake, "deadlock @hears", to=1)

@@ -52,12 +52,13 @@ def race_report(
     rule: str = "",
     stale: Mapping[int, Any] = MappingProxyType({}),
     fresh: Mapping[int, Any] = MappingProxyType({}),
+    by_lanes: bool = False,
 ) -> Finding:
     """The finding for a pair of accesses (or for one, where there is no other).
 
     code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
     thread -> (place, phase) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that passed at once
-    on a fresh barrier: likely causes of a race.
+    on a fresh barrier: likely causes of a race. by_lanes: of each warp of `old` some lanes are known to be done, not all.
     """
     memory, low, high = where
     region = memory.describe(low, high)
@@ -136,7 +137,11 @@ def race_report(
             what=what,
             fix="give every CTA a tile of its own: check the tile index",
         )
-    why, fix = _race_words(first, second, kind, memory.kind)
+    if by_lanes and first is old:
+        why = f"a lane that arrives after line {old.place.line} tells nothing of what the other lanes of its warp did there"
+        fix = f"T.cuda.warp_sync() between line {old.place.line} and the arrival of one lane for its warp"
+    else:
+        why, fix = _race_words(first, second, kind)
     cause = stale.get(second.issuer) or stale.get(first.issuer)
     if cause is not None:
         place, phase = cause
@@ -209,6 +214,17 @@ def without_commit(race: Finding, mma: Event) -> Finding:
     )
 
 
+def without_group(race: Finding, copy: Event, later: Event) -> Finding:
+    """A race with a bulk store that belongs to no committed group when the later access comes."""
+    line = copy.place.line
+    return replace(
+        race,
+        why=f"no commit_group comes between the copy at line {line} and line {later.place.line}: no wait_group there covers it",
+        fix=f"T.ptx.cp_async.bulk.commit_group() after the copy at line {line}, then wait_group(0), both by the thread that "
+        "issues it, then a barrier",
+    )
+
+
 def _free_words(free: Event, use: Event) -> tuple[str, str]:
     """Why TMEM is freed too early: its use has been issued before, but is not known to be done; or not even that."""
     act, line = _act(use), use.place.line
@@ -234,12 +250,20 @@ def _same_cta(first: Event, second: Event) -> bool:
     return bool(first.issuer // size == second.issuer // size)
 
 
+def _same_warp(first: Event, second: Event) -> bool:
+    """Whether all threads of two accesses are of one warp."""
+    threads = [e.agents for e in (first, second) if isinstance(e.agents, np.ndarray)]
+    return len(threads) == 2 and len(np.unique(np.concatenate(threads) >> 5)) == 1
+
+
 def _barrier(first: Event, second: Event) -> str:
     """The barrier that all threads of both accesses, of one cluster, can meet at."""
+    if _same_warp(first, second):
+        return "T.cuda.warp_sync()"
     return "a CTA barrier (T.cuda.cta_sync)" if _same_cta(first, second) else CLUSTER_BARRIER
 
 
-def _race_words(first: Event, second: Event, kind: str, memory: str) -> tuple[str, str]:
+def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
     """Why, and what would order the pair."""
     line = first.place.line
     if first.place == second.place and first.place.mnemonic == "tcgen05.mma":
@@ -285,6 +309,8 @@ def _ordering_words(first: Event, second: Event) -> str:
     if first.place.mnemonic in FILLS:
         return f"wait, before line {second.place.line}, for the mbarrier and phase on which the copy completes"
     meet = f"put {_barrier(first, second)}"
+    if _same_warp(first, second):
+        return f"{meet} between them"
     if _same_cta(first, second):
         return f"{meet}, or an mbarrier arrive and wait, between them"
     one, other = first.place.line, second.place.line

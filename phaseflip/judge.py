@@ -5,14 +5,23 @@ Each pair is judged when the later of the two is told, by what its agent knows (
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from .advice import COMMITTED, race_report, without_commit
+from .advice import (
+    COMMITTED,
+    DRAINS,
+    Position,
+    comes_first,
+    race_report,
+    without_commit,
+    without_group,
+)
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
-from .ordering import COPIES, Actor, Ordering
+from .ordering import COPIES, Actor, Ordering, Ticket
 from .shadow_memory import Event, Region, numbers
 from .vector_clock import ASYNC, SCOPED, SEEN, TCGEN05
 
@@ -43,6 +52,10 @@ class Judge(Ordering):
         """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
         self.of_mmas: list[tuple[Finding, Event]] = []
         """Races with an MMA."""
+        self.of_copies: list[tuple[Finding, Event, Event]] = []
+        """Races with a bulk store: it, and the later access."""
+        self.bulk_commits: dict[tuple[int, int], Position] = {}
+        """(component, number) of a bulk store -> position of the commit_group that it belongs to."""
 
     def _number(self, event: Event) -> None:
         event.number = len(self.launch.events)
@@ -66,7 +79,8 @@ class Judge(Ordering):
             bad = self._unordered(old, mask, event, actor, where)
             if bad is not None:
                 freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
-                self._report(old, event, where.at(bad), "tmem-freed-in-use" if freed else "")
+                code, by_lanes = "tmem-freed-in-use" if freed else "", self._knows_lanes(old, actor)
+                self._report(old, event, where.at(bad), code, by_lanes=by_lanes)
                 return
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
@@ -129,6 +143,13 @@ class Judge(Ordering):
 
     def _ordered(self, old: Event, actor: Actor) -> bool:
         return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
+
+    def _knows_lanes(self, old: Event, actor: Actor) -> bool:
+        """Whether the actor knows the access of some lanes of each of its warps, by arrivals of theirs, not of all."""
+        if old.owner is not self or not isinstance(old.agents, np.ndarray):
+            return False
+        known = actor.clock.seen[old.agents] >= old.epochs
+        return bool(np.isin(old.agents[~known] >> 5, old.agents[known] >> 5).all())
 
     def _same_pipeline(self, old: Event, event: Event, actor: Actor) -> bool:
         """A copy and an MMA, or two MMAs on one accumulator, of one shape: ordered without a wait.
@@ -201,12 +222,22 @@ class Judge(Ordering):
         self.silent = False
         self.unwritten[event.number] = race_report(None, event, where.at(before == 0))
 
+    def commit_group(self, g: Any, place: Any, tickets: Iterable[Ticket | None]) -> None:
+        """A cp.async.bulk.commit_group makes these bulk stores a group."""
+        at = g.position(place)
+        self.bulk_commits.update({(t.component, t.number): at for t in tickets if t is not None})
+
     def finish(self) -> None:
         """The cluster has ended."""
         for race, mma in self.of_mmas:
             committed = self.committed.get(mma.agents, 0) >= mma.epochs
             self.launch.findings.add(race if committed else without_commit(race, mma))
         self.of_mmas.clear()
+        for race, copy, later in self.of_copies:
+            commit = self.bulk_commits.get((copy.agents, copy.epochs))
+            in_time = commit is not None and comes_first(commit, later.position)
+            self.launch.findings.add(race if in_time else without_group(race, copy, later))
+        self.of_copies.clear()
         for finding in self.unwritten.values():
             self.launch.findings.add(finding)
         self.unwritten.clear()
@@ -227,14 +258,28 @@ class Judge(Ordering):
         one, other = (self.pipelines.get(e.agents, (None, 0))[0] for e in (a, b))
         return bool(one == other)
 
-    def _report(self, old: Event, event: Event, where: Any, code: str = "", rule: str = "") -> None:
+    def _report(
+        self,
+        old: Event,
+        event: Event,
+        where: Any,
+        code: str = "",
+        rule: str = "",
+        by_lanes: bool = False,
+    ) -> None:
         self.silent = False
         self._explain([old.number, event.number])
         if not code and self._issued_twice(old, event):
             code = "duplicate-issue"
-        finding = race_report(old, event, where, code, rule, self.stale_waits, self.fresh_waits)
+        finding = race_report(
+            old, event, where, code, rule, self.stale_waits, self.fresh_waits, by_lanes
+        )
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
             self.of_mmas.append((finding, mma))  # a commit may still follow
+            return
+        first, second = (old, event) if comes_first(old.position, event.position) else (event, old)
+        if finding.code == "race" and first.place.mnemonic in DRAINS and first.owner is self:
+            self.of_copies.append((finding, first, second))
         else:
             self.launch.findings.add(finding, rule)

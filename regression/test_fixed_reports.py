@@ -10,7 +10,9 @@ from phaseflip.kernel import find_kernel
 from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
 from phaseflip.verify import verify
+from tests.litmus import test_cluster_memory as cluster_memory
 from tests.litmus import test_mbarrier as mbarrier
+from tests.litmus import test_shared_memory as shared_memory
 from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line
@@ -161,3 +163,37 @@ def test_arrivals_and_bytes_that_come_too_early_for_want_of_a_wait_came_before_t
         "over-arrival",
         "tx-count-mismatch",
     ]
+
+
+ONE_LANE = "T.cuda.warp_sync() between line {store} and the arrival of one lane for its warp"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("factory", "flags", "fix"),
+    [
+        (mbarrier.handover, {"every": False, "warp_sync": False}, ONE_LANE),
+        (mbarrier.handover, {"arrive_after": False}, "put a CTA barrier"),
+        (mbarrier.handover, {"wait": False}, "put a CTA barrier"),
+        (cluster_memory.signalled, {"one": True}, ONE_LANE),
+        (shared_memory.lanes, {"sync": False}, "put T.cuda.warp_sync() between them"),
+    ],
+)
+def test_lanes_of_a_warp_were_to_be_ordered_by_a_cta_barrier(factory, flags, fix, schedule):
+    race = next(f for f in run(factory, schedule, **flags).findings if f.code == "race")
+    assert race.fix.startswith(fix.format(store=litmus_line(factory, "store")))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("flags", [{"late": False}, {"commit": False}, {"wait": False}])
+def test_a_bulk_store_that_no_group_holds_was_to_be_waited_for_after_its_commit(flags, schedule):
+    [race] = run(tma.stores, schedule, **flags).findings
+    store, write = (litmus_line(tma.stores, mark) for mark in ("store", "write"))
+    if "wait" in flags:
+        assert race.why == f"no barrier orders line {store} before line {write}"
+        assert race.fix.startswith("T.ptx.cp_async.bulk.wait_group(0) after the commit_group")
+    else:
+        assert race.why.startswith(f"no commit_group comes between the copy at line {store} and")
+        assert race.fix.startswith(
+            f"T.ptx.cp_async.bulk.commit_group() after the copy at line {store}"
+        )

@@ -296,6 +296,9 @@ def cp_async_bulk_commit_group(g: Group, place: Place) -> None:
     """cp.async.bulk.commit_group: the executing thread's bulk stores since the last commit become one group."""
     for thread in g.lanes.tolist():
         groups = g.cta.bulk_groups.setdefault(thread, BulkGroups())
+        if g.cta.detector is not None:
+            tickets = (ticket for store in groups.open for ticket in (store.read, store.write))
+            g.cta.detector.commit_group(g, place, tickets)
         groups.groups.append(groups.open)
         groups.open = []
 

@@ -97,8 +97,9 @@ test_reuse_of_what_the_peer_reads_requires_cluster_barrier = requires(
 
 
 # -- ordered by an mbarrier in another CTA -------------------------------------------------------------------------------
-def signalled(wait="cluster", sem="release", scope="cluster", fence=""):
-    """CTA 1 stores into the shared memory of CTA 0 and arrives on its barrier; CTA 0 waits and reads."""
+def signalled(wait="cluster", sem="release", scope="cluster", fence="", one=False, warp_sync=False):
+    """CTA 1 stores into the shared memory of CTA 0 and arrives on its barrier (`one` lane); CTA 0 waits and reads."""
+    count = 1 if one else 32
 
     @T.prim_func
     def kernel(D: T.Buffer((32,), "int32")):
@@ -112,7 +113,7 @@ def signalled(wait="cluster", sem="release", scope="cluster", fence=""):
         s = pool.alloc((32,), "int32")
         pool.commit()
         if lane == 0:
-            T.ptx.mbarrier.init(bar.ptr_to([0]), 32)
+            T.ptx.mbarrier.init(bar.ptr_to([0]), count)
         T.ptx.fence.mbarrier_init()
         T.cuda.cluster_sync()
         peer = in_cta(s, 0)
@@ -120,7 +121,10 @@ def signalled(wait="cluster", sem="release", scope="cluster", fence=""):
             peer[lane] = lane  # store
             if fence != "":
                 T.ptx.fence("acq_rel", fence)
-            T.ptx.mbarrier.arrive(bar.ptr_to([0]), sem=sem, scope=scope, remote=0)
+            if warp_sync:
+                T.cuda.warp_sync()
+            if T.Or(not one, lane == 0):
+                T.ptx.mbarrier.arrive(bar.ptr_to([0]), sem=sem, scope=scope, remote=0)
         else:
             if wait == "cluster":
                 T.ptx.mbarrier.try_wait_acquire_cluster(bar.ptr_to([0]), 0)
@@ -134,6 +138,9 @@ def signalled(wait="cluster", sem="release", scope="cluster", fence=""):
 
 
 test_a_remote_arrive_and_a_wait_at_cluster_scope_are_silent = gives(signalled)
+test_a_remote_arrive_of_one_lane_requires_warp_sync = requires(
+    signalled, "warp_sync", RACE, "peer-exited @store", one=True
+)
 test_load_requires_wait_for_the_remote_arrive = gives(signalled, RACE, wait="")
 test_remote_arrive_requires_cluster_scope = gives(signalled, NARROW, scope="cta")
 test_remote_arrive_requires_cluster_scope_which_is_not_the_default = gives(

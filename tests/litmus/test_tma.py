@@ -306,8 +306,10 @@ test_waiting_for_every_load_requires_a_rendezvous = requires(rounds, "sync", "la
 
 
 # -- stores -----------------------------------------------------------------------------------------------------------------
-def stores(fence=True, sync=True, commit=True, wait=True, reads_only=True, meet=True, newest=0):
-    """Two rounds through one staging buffer: all threads write it, one stores it."""
+def stores(
+    fence=True, sync=True, commit=True, wait=True, reads_only=True, meet=True, newest=0, late=True
+):
+    """Two rounds through one staging buffer: all threads write it, one stores it. late: the commit follows the store."""
 
     @T.prim_func
     def kernel(D: T.Buffer((2 * ROWS, COLUMNS), "float16")):
@@ -327,10 +329,12 @@ def stores(fence=True, sync=True, commit=True, wait=True, reads_only=True, meet=
             if sync:
                 T.cuda.cta_sync()
             if lane == 0:
+                if not late:
+                    T.ptx.cp_async.bulk.commit_group()
                 Tx.copy_async(  # store
                     D[i * ROWS : i * ROWS + ROWS, :], s[:, :], dispatch="tma_auto"
                 )
-                if commit:
+                if T.And(commit, late):
                     T.ptx.cp_async.bulk.commit_group()
                 if wait:
                     T.ptx.cp_async.bulk.wait_group(newest, reads_only)
@@ -347,6 +351,7 @@ test_store_requires_fence_of_the_writers = requires(
 test_store_requires_cta_sync = requires(stores, "sync", "race shared raw @store <write")
 test_reuse_of_the_source_requires_wait_group = requires(stores, "wait", REUSE)
 test_reuse_of_the_source_requires_commit_group = requires(stores, "commit", REUSE)
+test_reuse_of_the_source_requires_commit_group_after_the_store = requires(stores, "late", REUSE)
 test_reuse_by_others_requires_cta_sync_after_wait_group = requires(stores, "meet", REUSE)
 test_wait_group_without_read_serves_the_reuse_as_well = gives(stores, reads_only=False)
 test_wait_group_leaves_the_newest_groups_alone = gives(stores, REUSE, newest=1)

@@ -100,6 +100,13 @@ def user_site(span: Any) -> ir.Site | None:
     return None if site is None or _in_library(site.file) else site
 
 
+def _statement_site(s: Any) -> ir.Site | None:
+    """File and line of a statement: where passes have dropped its span, or it never had one, of a part that begins it."""
+    parts = (getattr(s, name, None) for name in ("condition", "extent", "buffer"))
+    spans = [s.span, *(part.span for part in parts if part is not None)]
+    return next((site for span in spans if (site := user_site(span)) is not None), None)
+
+
 def _span_site(span: Any) -> ir.Site | None:
     if span is None:
         return None
@@ -217,7 +224,7 @@ class _Reader:
                 f"{self.site}: the simulator has no meaning for the TIR statement {kind}"
             )
         if not self.marked:
-            self.site = user_site(s.span) or self.site
+            self.site = _statement_site(s) or self.site
         handler(s, out)
 
     def read_AttrStmt(self, s: Any, out: list[ir.Stmt]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate, stepper
+from phaseflip.ir_queries import walk
 from phaseflip.kernel import find_kernel
 from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
@@ -17,6 +18,7 @@ from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line
 from tests.test_deadlock import waits_first
+from tests.test_lowering import conditions, lines_marked
 from tests.test_polling import NO_INSTRUCTION, line_of, never_repeats
 
 
@@ -197,3 +199,22 @@ def test_a_bulk_store_that_no_group_holds_was_to_be_waited_for_after_its_commit(
         assert race.fix.startswith(
             f"T.ptx.cp_async.bulk.commit_group() after the copy at line {store}"
         )
+
+
+def test_the_address_of_tensor_memory_was_read_at_the_line_of_the_statement_before():
+    verdict = verify(
+        make_mutant("hgemm_v1", "missing-init-sync", 0, (128, 128, 64)).kernel, 128, 128, 64
+    )
+    reads = [f for f in verdict.findings if f.place.mnemonic == "ld.shared"]
+    source = Path(reads[0].file).read_text().splitlines()
+    assert "tmem = T.decl_buffer(" in [source[f.line - 1].strip() for f in reads]
+
+
+def test_conditions_had_the_line_of_the_statement_before():
+    """TVM's passes drop the spans of branches, but not those of conditions that they leave alone."""
+    lowered = lower(conditions)
+    elect = next(
+        s for s in walk(lowered.device.body) if "elect_sync" in repr(getattr(s, "condition", ""))
+    )
+    [race] = simulate(lowered, [np.zeros(64, np.int32)]).findings
+    assert [elect.site.line, race.line] == [*lines_marked("elects"), *lines_marked("reads")]

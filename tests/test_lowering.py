@@ -80,6 +80,20 @@ def test_every_statement_has_a_line_of_this_file():
     assert statements and {s.site.file for s in statements} == {__file__}
 
 
+@T.prim_func
+def conditions(D: T.Buffer((64,), "int32")):
+    T.device_entry()
+    bx = T.cta_id([1])
+    warp = T.warp_id([2])
+    lane = T.lane_id([32])
+    s = T.alloc_shared((64,), "int32")
+    s[warp * 32 + lane] = 1
+    T.cuda.warp_sync()
+    if T.ptx.elect_sync():  # elects
+        if s[63 - warp * 32 - lane] > 0:  # reads
+            D[warp] = 1
+
+
 def test_library_templates_carry_the_line_of_the_call():
     """Tile copies and casts expand to code of TVM's; what they execute is blamed on the user's line."""
     called = [s for s in walk(lower(three_loops()).device.body) if isinstance(s, ir.Evaluate)]

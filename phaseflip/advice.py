@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .finding import CLUSTER_BARRIER, Finding
+from .finding import CLUSTER_BARRIER, Finding, Place
 from .shadow_memory import Event
 from .vector_clock import SEEN
 
@@ -17,6 +17,9 @@ Position = tuple[tuple[int, ...], int]
 
 COMMITTED = ("tcgen05.mma", "tcgen05.cp")
 """What a tcgen05.commit tracks."""
+
+Cause = Place | str | None
+"""Why arrivals after an access do not tell of it: "lanes", one arrives for its warp; a place, where they are relaxed."""
 
 FILLS = ("cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s")
 DRAINS = ("cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
@@ -52,13 +55,13 @@ def race_report(
     rule: str = "",
     stale: Mapping[int, Any] = MappingProxyType({}),
     fresh: Mapping[int, Any] = MappingProxyType({}),
-    by_lanes: bool = False,
+    arrival: Cause = None,
 ) -> Finding:
     """The finding for a pair of accesses (or for one, where there is no other).
 
     code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
     thread -> (place, phase) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that passed at once
-    on a fresh barrier: likely causes of a race. by_lanes: of each warp of `old` some lanes are known to be done, not all.
+    on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it.
     """
     memory, low, high = where
     region = memory.describe(low, high)
@@ -137,9 +140,8 @@ def race_report(
             what=what,
             fix="give every CTA a tile of its own: check the tile index",
         )
-    if by_lanes and first is old:
-        why = f"a lane that arrives after line {old.place.line} tells nothing of what the other lanes of its warp did there"
-        fix = f"T.cuda.warp_sync() between line {old.place.line} and the arrival of one lane for its warp"
+    if arrival is not None and first is old:
+        why, fix = _arrival_words(first, second, arrival)
     else:
         why, fix = _race_words(first, second, kind)
     cause = stale.get(second.issuer) or stale.get(first.issuer)
@@ -289,6 +291,23 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
         )
     why = f"no barrier orders line {line} before line {second.place.line}"
     return why, _ordering_words(first, second)
+
+
+def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, str]:
+    """Why, and what would order a pair where an arrival comes between that does not tell of the first."""
+    line = first.place.line
+    if isinstance(arrival, Place):
+        scope = "" if _same_cta(first, second) else ", scope='cluster'"
+        if arrival.mnemonic.startswith("barrier.cluster"):
+            scope = ""
+        return (
+            f"the {arrival.mnemonic} at line {arrival.line} is relaxed, and so orders nothing that comes before it",
+            f"give it sem='release'{scope}, or put T.ptx.fence before it, in every thread of line {line}",
+        )
+    return (
+        f"a lane that arrives after line {line} tells nothing of what the other lanes of its warp did there",
+        f"T.cuda.warp_sync() between line {line} and the arrival of one lane for its warp",
+    )
 
 
 def _ordering_words(first: Event, second: Event) -> str:

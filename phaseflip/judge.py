@@ -13,6 +13,7 @@ import numpy as np
 from .advice import (
     COMMITTED,
     DRAINS,
+    Cause,
     Position,
     comes_first,
     race_report,
@@ -23,7 +24,7 @@ from .fence_rules import missing_fence
 from .finding import Finding, Findings
 from .ordering import COPIES, Actor, Ordering, Ticket
 from .shadow_memory import Event, Region, numbers
-from .vector_clock import ASYNC, SCOPED, SEEN, TCGEN05
+from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 
 COLLECTIVE = "tcgen05.alloc"
 """Writes the address as one store of the warp."""
@@ -52,6 +53,8 @@ class Judge(Ordering):
         """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
         self.of_mmas: list[tuple[Finding, Event]] = []
         """Races with an MMA."""
+        self.relaxed_arrivals: dict[Any, np.ndarray] = {}
+        """Place of an arrival with .relaxed -> by thread, the epoch of its last."""
         self.of_copies: list[tuple[Finding, Event, Event]] = []
         """Races with a bulk store: it, and the later access."""
         self.bulk_commits: dict[tuple[int, int], Position] = {}
@@ -79,8 +82,8 @@ class Judge(Ordering):
             bad = self._unordered(old, mask, event, actor, where)
             if bad is not None:
                 freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
-                code, by_lanes = "tmem-freed-in-use" if freed else "", self._knows_lanes(old, actor)
-                self._report(old, event, where.at(bad), code, by_lanes=by_lanes)
+                code, cause = "tmem-freed-in-use" if freed else "", self._cause(old, actor)
+                self._report(old, event, where.at(bad), code, cause=cause)
                 return
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
@@ -144,12 +147,22 @@ class Judge(Ordering):
     def _ordered(self, old: Event, actor: Actor) -> bool:
         return old.owner is self and actor.clock.covers(SEEN, old.agents, old.epochs)
 
-    def _knows_lanes(self, old: Event, actor: Actor) -> bool:
-        """Whether the actor knows the access of some lanes of each of its warps, by arrivals of theirs, not of all."""
-        if old.owner is not self or not isinstance(old.agents, np.ndarray):
-            return False
-        known = actor.clock.seen[old.agents] >= old.epochs
-        return bool(np.isin(old.agents[~known] >> 5, old.agents[known] >> 5).all())
+    def _cause(self, old: Event, actor: Actor) -> Cause:
+        """Why arrivals of the threads of an access tell the actor nothing of it, if they do come before.
+
+        A relaxed arrival (its place), or an arrival for the whole warp ("lanes"): the actor knows the access of some lanes
+        of each of its warps.
+        """
+        agents, epochs = old.agents, old.epochs
+        if old.owner is not self or not isinstance(agents, np.ndarray):
+            return None
+        for place, arrived in sorted(self.relaxed_arrivals.items(), key=lambda item: item[0].order):
+            past = actor.clock.rows[PAST, agents]
+            if ((past >= epochs) & (arrived[agents] >= epochs)).any():
+                return place
+        known = actor.clock.seen[agents] >= epochs
+        others_known = np.isin(agents[~known] >> 5, agents[known] >> 5).all()
+        return "lanes" if others_known and old.place.mnemonic != COLLECTIVE else None
 
     def _same_pipeline(self, old: Event, event: Event, actor: Actor) -> bool:
         """A copy and an MMA, or two MMAs on one accumulator, of one shape: ordered without a wait.
@@ -222,6 +235,12 @@ class Judge(Ordering):
         self.silent = False
         self.unwritten[event.number] = race_report(None, event, where.at(before == 0))
 
+    def relaxed_arrival(self, g: Any, place: Any) -> None:
+        """Threads arrive relaxed at a barrier."""
+        own = g.lanes + g.cta.first_component
+        arrived = self.relaxed_arrivals.setdefault(place, np.zeros(self.threads, np.int32))
+        arrived[own] = self.epochs[own]
+
     def commit_group(self, g: Any, place: Any, tickets: Iterable[Ticket | None]) -> None:
         """A cp.async.bulk.commit_group makes these bulk stores a group."""
         at = g.position(place)
@@ -265,14 +284,14 @@ class Judge(Ordering):
         where: Any,
         code: str = "",
         rule: str = "",
-        by_lanes: bool = False,
+        cause: Cause = None,
     ) -> None:
         self.silent = False
         self._explain([old.number, event.number])
         if not code and self._issued_twice(old, event):
             code = "duplicate-issue"
         finding = race_report(
-            old, event, where, code, rule, self.stale_waits, self.fresh_waits, by_lanes
+            old, event, where, code, rule, self.stale_waits, self.fresh_waits, cause
         )
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:

@@ -102,7 +102,7 @@ PEER = "T.ptx.fence.proxy_async('shared::cluster') between"
     [
         (cluster_memory.stored_to_the_peer, {"meet": False}, "race", (CLUSTER, REMOTE)),
         (cluster_memory.loaded_from_the_peer, {"after": False}, "race", (CLUSTER, REMOTE)),
-        (cluster_memory.relaxed_barrier_within_a_cta, {}, "race", ("put a CTA barrier",)),
+        (shared_memory.store_load, {"sync": False}, "race", ("put a CTA barrier",)),
         (cluster_tcgen05.pair_product, {"stay": False}, "tmem-freed-in-use", (CLUSTER,)),
         (cluster_tcgen05.operand_from_the_peer, {"writer_fence": "none"}, "missing-proxy-fence", (PEER,)),
         (
@@ -154,3 +154,21 @@ def test_a_deadlock_did_not_say_whose_barrier_lacks_what_went_to_another_cta(
 def test_findings_of_mbarriers_did_not_say_whose_barrier_they_mean():
     [finding] = run(cluster_mbarrier.initialised, meet="").findings
     assert finding.what.endswith(" uses bar of CTA 0")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("factory", "flags", "arrival", "fix"),
+    [
+        (cluster_memory.stored_to_the_peer, {"sem": "relaxed"}, "barrier.cluster.arrive", ", or put"),
+        (cluster_memory.relaxed_barrier_within_a_cta, {}, "barrier.cluster.arrive", ", or put"),
+        (cluster_memory.signalled, {"sem": "relaxed"}, "mbarrier.arrive", ", scope='cluster', or put"),
+        (cluster_memory.relaxed_within_a_cta, {}, "mbarrier.arrive", ", or put"),
+    ],
+)  # fmt: skip
+def test_a_race_behind_a_relaxed_arrival_was_to_be_mended_by_another_barrier(
+    factory, flags, arrival, fix, schedule
+):
+    [race] = run(factory, schedule, **flags).findings
+    assert race.why.startswith(f"the {arrival} at line ") and " is relaxed, " in race.why
+    assert race.fix.startswith(f"give it sem='release'{fix}")

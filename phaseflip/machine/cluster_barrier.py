@@ -129,6 +129,7 @@ def barrier_cluster_arrive(g: Group, place: Place, sem: str, aligned: bool) -> N
     _whole_warps(g, place, aligned)
     detector, clock, near = g.cta.detector, None, None
     if detector is not None and sem == "relaxed":
+        detector.relaxed_arrival(g, place)
         near = detector.released_by_fences(g, "cta")
         fenced = detector.released_by_fences(g, "cluster")
         clock = fenced.with_past(detector.release(g))

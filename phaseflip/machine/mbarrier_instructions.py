@@ -147,6 +147,8 @@ def _arrive(
     if detector is not None:
         to = "cluster" if remote else "cta"
         relaxed = detector.released_by_fences(g, to) if sem == "relaxed" else None
+        if relaxed is not None:
+            detector.relaxed_arrival(g, place)
         if remote:
             detector.peer_access(g, place, barrier.cta.rank)
         issued = detector.release(g)

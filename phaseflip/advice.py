@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .finding import CLUSTER_BARRIER, Finding, Place
+from .finding import CLUSTER_BARRIER, Finding, Place, agree
 from .shadow_memory import Event
 from .vector_clock import SEEN
 
@@ -80,7 +80,7 @@ def race_report(
     what = f"{_act(second)} of {second.who} {_does(second)} {region} that {_act(first)} of {first.who} {_did(first)}"
     if code == "tmem-freed-in-use":
         free, use = (new, old) if new.place.mnemonic == "tcgen05.dealloc" else (old, new)
-        what = f"{free.who} frees {region} that {_act(use)} of {use.who} {_did(use)}"
+        what = f"{free.who} {agree(free.who, 'frees', 'free')} {region} that {_act(use)} of {use.who} {_did(use)}"
         why, fix = _free_words(free, use)
         return Finding(
             code, why, place=free.place, other=use.place, memory="tmem", what=what, fix=fix

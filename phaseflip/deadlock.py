@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .finding import Finding, Place
+from .finding import Finding, Place, agree
 from .machine.barriers import BarrierWait
 from .machine.cluster_barrier import ClusterWait
 from .machine.cta import Cluster
@@ -55,7 +55,7 @@ def deadlock_finding(cluster: Cluster) -> Finding:
     entries.insert(0, entries.pop(cause))
     details = _supplied(entries[0])
     for entry in entries[1:]:
-        verb = _verb(entry["who"], "waits", "wait")
+        verb = agree(entry["who"], "waits", "wait")
         at = f"{entry['file']}:{entry['line']}"
         details.append(f"{entry['who']} {verb} at {at} ({entry['instruction']})")
         details += [f"  {line}" for line in (entry["waits_for"], *_supplied(entry))]
@@ -65,7 +65,7 @@ def deadlock_finding(cluster: Cluster) -> Finding:
         "deadlock",
         _reason(first),
         place=site,
-        what=f"{first['who']} {_verb(first['who'], 'waits', 'wait')} for ever; no thread can run, nothing is in flight",
+        what=f"{first['who']} {agree(first['who'], 'waits', 'wait')} for ever; no thread can run, nothing is in flight",
         fix=_remedy(first, groups[0][0]),
         details=tuple(details),
         data=entries,
@@ -139,7 +139,7 @@ def polling_finding(runnable: list[Group], loop: Place, instruction: Place) -> F
         "deadlock",
         "it repeats itself: nobody who can still run changes what it reads" + where,
         place=loop,
-        what=f"{who} {_verb(who, 'runs', 'run')} a loop that does not end",
+        what=f"{who} {agree(who, 'runs', 'run')} a loop that does not end",
         fix="wait on an mbarrier, or let somebody write what the loop polls",
     )
 
@@ -150,11 +150,6 @@ def _together(groups: Iterable[Group]) -> list[Agents]:
     for g in groups:
         lanes.setdefault(g.cta, []).append(g.lanes)
     return [Agents(cta, np.sort(np.concatenate(found))) for cta, found in lanes.items()]
-
-
-def _verb(who: str, singular: str, plural: str) -> str:
-    several = any(word in who for word in ("warps", "lanes", "threads", " and "))
-    return plural if several else singular
 
 
 def _wait(g: Group) -> Wait:

@@ -180,6 +180,12 @@ class Finding:
         return found if self.data is None else found | {"details": self.data}
 
 
+def agree(who: Any, singular: str, plural: str) -> str:
+    """The form of a verb that goes with threads in words: "CTA 0 warp 2 waits", but "CTA 0 warps 0-3 wait"."""
+    several = any(word in str(who) for word in ("warps", "lanes", "threads", " and "))
+    return plural if several else singular
+
+
 def render(finding: Finding) -> str:
     """The report of a finding: what, where, why, what would fix it, one line each; then its details."""
     times = f" ({finding.count} times)" if finding.count > 1 else ""

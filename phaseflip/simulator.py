@@ -95,7 +95,10 @@ def simulate(
         except KernelFault as fault:
             stopped = True
             findings.add(
-                Finding(fault.code, fault.detail, place=fault.site, what=fault.agent), always=True
+                Finding(
+                    fault.code, fault.detail, place=fault.site, what=fault.agent, fix=fault.fix
+                ),
+                always=True,
             )
         except Deadlock as deadlock:
             stopped = True
@@ -128,7 +131,11 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
     errors = [finding for finding in run.findings if finding.severity == "error"]
     if run.stopped:
         stop = next((f for f in errors if f.code == "deadlock"), errors[0])
-        raise Deadlock(stop) if stop.code == "deadlock" else KernelFault(stop.code, str(stop))
+        raise (
+            Deadlock(stop)
+            if stop.code == "deadlock"
+            else KernelFault(stop.code, str(stop), stop.fix)
+        )
     copy_back(arrays, list(run.outputs.values()))
     for finding in errors:
         warnings.warn(FindingWarning(str(finding)), stacklevel=2)

@@ -92,6 +92,15 @@ def test_an_address_mapped_to_another_cta_in_each_lane_was_lost():
     assert run_.outputs["D"].tolist() == [(lane % 4) << 24 for lane in range(32)]
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_kernel_of_two_cta_groups_had_no_remedy(schedule):
+    [finding] = run(cluster_tcgen05.allocates, schedule, group=1).findings
+    assert (
+        finding.fix
+        == "give every tcgen05 instruction the same cta_group: 2 for MMAs of a CTA pair, else 1"
+    )
+
+
 CLUSTER = "put a cluster barrier (T.ptx.barrier.cluster.arrive and wait) between"
 REMOTE = "arrive(..., sem='release', scope='cluster', remote=...) and T.ptx.mbarrier.try_wait_acquire_cluster"
 PEER = "T.ptx.fence.proxy_async('shared::cluster') between"

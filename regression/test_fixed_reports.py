@@ -218,3 +218,16 @@ def test_conditions_had_the_line_of_the_statement_before():
     )
     [race] = simulate(lowered, [np.zeros(64, np.int32)]).findings
     assert [elect.site.line, race.line] == [*lines_marked("elects"), *lines_marked("reads")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "whats"),
+    [
+        ("missing-barrier-init", ["CTA 0 warp 0 lane 0 uses mma_bar", "CTA 0 warps 0-3 use mma_bar"]),
+        ("missing-phase-flip", ["CTA 0 warps 0-3 wait on mma_bar for the parity of phase 0 again"]),
+    ],
+)  # fmt: skip
+def test_several_warps_had_a_verb_in_the_singular(fault, whats):
+    shape = (128, 128, 192)
+    found = verify(make_mutant("hgemm_v2", fault, 0, shape).kernel, *shape).findings
+    assert [f.what for f in found if "mma_bar" in f.what] == whats

@@ -12,6 +12,7 @@ from phaseflip.finding import (
     Finding,
     Findings,
     Place,
+    agree,
     errors,
     parse_checks,
     render,
@@ -21,6 +22,21 @@ A, B = Place("ld.shared", "k.py", 7, 3), Place("st.shared", "k.py", 4, 1)
 RACE = Finding(
     "race", "no barrier", place=A, other=B, memory="shared", kind="raw", what="a reads what b writes", fix="sync"
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("who", "verb"),
+    [
+        ("CTA 0 warp 2", "waits"),
+        ("CTA 0 warp 2 lane 5", "waits"),
+        ("CTA 0 warp 2 lanes 1-5", "wait"),
+        ("CTA 0 warps 0-3", "wait"),
+        ("CTA 0 96 threads of warps 1-3", "wait"),
+        ("CTA 0 warp 0 and CTA 1 warp 0", "wait"),
+    ],
+)
+def test_a_verb_agrees_with_its_threads(who, verb):
+    assert agree(who, "waits", "wait") == verb
 
 
 def test_every_rule_has_a_category_severities_and_a_source():

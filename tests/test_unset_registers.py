@@ -186,10 +186,10 @@ def test_elements_that_each_lane_has_stored_are_not_reported(kernel, schedule):
 @pytest.mark.parametrize(
     ("kernel", "who"),
     [
-        (stored_by_one_warp_only, "CTA 0 warps 1-3 reads x"),
-        (array_of_one_warp, "CTA 0 warps 1-3 reads x"),
-        (last_element_left_out, "CTA 0 warps 0-3 reads x"),
-        (element_of_each_lane, "CTA 0 warps 0-3 reads x"),
+        (stored_by_one_warp_only, "CTA 0 warps 1-3 read x"),
+        (array_of_one_warp, "CTA 0 warps 1-3 read x"),
+        (last_element_left_out, "CTA 0 warps 0-3 read x"),
+        (element_of_each_lane, "CTA 0 warps 0-3 read x"),
     ],
 )
 def test_the_lanes_that_have_not_stored_and_the_array_are_named(kernel, who):

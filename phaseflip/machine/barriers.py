@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..control_flow import EXIT
 from ..errors import KernelFault
-from ..finding import Finding
+from ..finding import Finding, agree
 from ..instructions import instruction
 from ..vector_clock import Clock, join
 from .divergence import Parted, split
@@ -162,12 +162,13 @@ def bar_sync(
     `a` is 0 to 15; b a multiple of the warp size. The same as barrier.sync.aligned: whole warps, all lanes together.
     """
     if not g.whole_warps():
+        part = g.agents(g.in_partial_warps())
         g.cta.report(
             Finding(
                 "divergent-collective",
                 "bar.sync is executed by whole warps, all lanes together",
                 place=place,
-                what=f"only {g.agents(g.in_partial_warps())} reaches bar.sync {barrier}",
+                what=f"only {part} {agree(part, 'reaches', 'reach')} bar.sync {barrier}",
                 fix="move the barrier out of the branch that separates the lanes",
             )
         )

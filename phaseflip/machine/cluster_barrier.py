@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault
-from ..finding import Finding
+from ..finding import Finding, agree
 from ..instructions import instruction
 from ..vector_clock import join
 from .barriers import Round
@@ -56,7 +56,7 @@ class ClusterBarrier:
                     "barrier-mismatch",
                     "a thread arrives once a round, and waits before it arrives again",
                     place=place,
-                    what=f"{who} arrives at the cluster barrier again",
+                    what=f"{who} {agree(who, 'arrives', 'arrive')} at the cluster barrier again",
                     fix="pair each barrier.cluster.arrive with one barrier.cluster.wait",
                 )
             )
@@ -117,7 +117,7 @@ def _whole_warps(g: Group, place: Place, aligned: bool) -> None:
                 "divergent-collective",
                 "with .aligned it is executed by whole warps, all lanes together",
                 place=place,
-                what=f"only {g} reaches {place.mnemonic}",
+                what=f"only {g} {agree(g, 'reaches', 'reach')} {place.mnemonic}",
                 fix="move the barrier out of the branch that separates the lanes",
             )
         )

@@ -187,6 +187,7 @@ class Cluster:
                 "resource-limit",
                 f"{second.mnemonic} has cta_group::{this}, but {first.mnemonic} at line {first.line} has "
                 f"cta_group::{that}; all tcgen05 instructions of a kernel must have the same",
+                "give every tcgen05 instruction the same cta_group: 2 for MMAs of a CTA pair, else 1",
             )
             fault.site = second  # whichever comes first under this schedule
             raise fault
@@ -216,7 +217,9 @@ class Cluster:
         even = cta.rank & ~1
         if even + 1 >= len(self.ctas):
             raise KernelFault(
-                "resource-limit", "cta_group::2 needs a cluster with an even number of CTAs"
+                "resource-limit",
+                "cta_group::2 needs a cluster with an even number of CTAs",
+                "launch clusters of an even number of CTAs (T.cta_id_in_cluster), or use cta_group=1",
             )
         return self.ctas[even : even + 2]
 

@@ -191,6 +191,7 @@ class Mbarrier:
             raise KernelFault(
                 "resource-limit",
                 f"{self.name} would wait for {self.tx} bytes in a phase, and its tx-count goes to {MAX_COUNT}",
+                "load less in a phase, or over several barriers",
             )
 
     def complete_tx(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..finding import CLUSTER_BARRIER, Finding, Place
+from ..finding import CLUSTER_BARRIER, Finding, Place, agree
 from ..vector_clock import PAST, Clock
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def lapped_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Findin
         f"nothing makes phase {phase + 1} wait for this wait; once it has completed, parity {phase & 1} means "
         f"phase {phase + 2}",
         place=place,
-        what=f"{who} waits on {barrier.full_name} for {name}",
+        what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name} for {name}",
         fix="let the arrivals of each phase wait for this thread (an empty barrier, a CTA barrier in the loop, between CTAs"
         " a cluster barrier, or T.cuda.warp_sync before one lane arrives for its warp)",
     )
@@ -117,7 +117,7 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
         "stale-wait",
         f"this thread has waited for phase {phase} already, so the wait can pass before phase {phase + 1} ends",
         place=place,
-        what=f"{who} waits on {barrier.full_name} for the parity of phase {phase} again",
+        what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name} for the parity of phase {phase} again",
         fix="flip the phase after each wait (phase ^= 1)",
     )
 
@@ -138,7 +138,7 @@ def not_initialised(barrier: Mbarrier, use: Use) -> Finding:
         "barrier-not-initialised",
         f"no mbarrier.init of this barrier happens before: {_its_init(barrier)}",
         place=use.place,
-        what=f"{use.who} uses {barrier.full_name}",
+        what=f"{use.who} {agree(use.who, 'uses', 'use')} {barrier.full_name}",
         fix=f"one thread: T.ptx.mbarrier.init, then {meet} before anyone uses the barrier",
     )
 

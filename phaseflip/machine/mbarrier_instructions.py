@@ -41,7 +41,9 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     """mbarrier.init.shared.b64 [addr], count: a new object in phase 0 that expects `count` (1 to 2^20-1) arrivals."""
     if not 1 <= count <= MAX_COUNT:
         raise KernelFault(
-            "resource-limit", f"mbarrier.init with count {count}, which must be 1 to {MAX_COUNT}"
+            "resource-limit",
+            f"mbarrier.init with count {count}, which must be 1 to {MAX_COUNT}",
+            "give mbarrier.init the number of arrivals of a phase",
         )
     memory = g.cta.shared
     memory.items(mbar - memory.base, MBARRIER_BYTES)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import KernelFault
-from ..finding import Finding
+from ..finding import Finding, agree
 from ..instructions import instruction
 from ..vector_clock import SEEN
 
@@ -104,7 +104,9 @@ def setmaxnreg(g: Group, place: Place, action: str, count: int) -> RegistersWait
     """
     if not 24 <= count <= 256 or count % 8:
         raise KernelFault(
-            "resource-limit", f"setmaxnreg to {count} registers; 24 to 256 is legal, in steps of 8"
+            "resource-limit",
+            f"setmaxnreg to {count} registers; 24 to 256 is legal, in steps of 8",
+            f"setmaxnreg to {min(max(count // 8 * 8, 24), 256)}",
         )
     pool, warps = g.cta.register_pool, g.warp_ids()
     if not g.whole_warps():
@@ -167,6 +169,6 @@ def _not_together(cta: CTA, place: Place, warps: list[int], who: str = "") -> Fi
         "divergent-collective",
         "all warps of a warpgroup execute the same setmaxnreg (.sync.aligned)",
         place=place,
-        what=f"{cta}: {names} of warpgroup {warps[0] // WARPS_OF_A_GROUP} execute it",
+        what=f"{cta}: {names} of warpgroup {warps[0] // WARPS_OF_A_GROUP} {agree(names, 'executes', 'execute')} it",
         fix="guard setmaxnreg by the warpgroup only (if wg_id == 0), not by warp or lane",
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..finding import Finding
+from ..finding import Finding, agree
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -102,13 +102,14 @@ def initialised(g: Group, place: Place, name: str, value: Any, stored: Any) -> A
 
 
 def _report_unwritten(g: Group, place: Place, lanes: np.ndarray, name: str, fix: str) -> None:
+    who = g.agents(lanes)
     g.cta.report(
         Finding(
             "uninitialised-read",
             "nothing has been stored to it: it holds whatever the register held before",
             place=place,
             memory="register",
-            what=f"{g.agents(lanes)} reads {name}",
+            what=f"{who} {agree(who, 'reads', 'read')} {name}",
             fix=fix,
         )
     )
@@ -151,7 +152,8 @@ def _check_loading(g: Group, place: Place, first: Any, nbytes: int) -> None:
                         place=place,
                         other=load_place,
                         memory="register",
-                        what=f"{g} reads registers that the {load_place.mnemonic} at line {load_place.line} writes",
+                        what=f"{g} {agree(g, 'reads', 'read')} registers that the {load_place.mnemonic} at line "
+                        f"{load_place.line} writes",
                         fix=f"{fix} between it and the first use of its registers",
                     )
                 )

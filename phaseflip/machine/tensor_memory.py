@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault
-from ..finding import Finding
+from ..finding import Finding, agree
 from ..instructions import instruction
 from ..peer_access import is_launched
 from ..race_detector import TMEM_BANDS
@@ -285,7 +285,7 @@ def one_warp(g: Group, place: Place) -> None:
             "it is a collective of one whole warp (.sync.aligned)",
             place=place,
             memory="tmem",
-            what=f"{g} executes {place.mnemonic}",
+            what=f"{g} {agree(g, 'executes', 'execute')} {place.mnemonic}",
             fix="guard it with the warp only (if warp_id == 0), not with a lane",
         )
     )

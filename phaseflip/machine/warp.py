@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..finding import Finding
+from ..finding import Finding, agree
 from ..instructions import instruction
 from ..vector_clock import Knowledge, Part, restrict, united
 
@@ -362,7 +362,7 @@ def bar_warp_sync(g: Group, place: Place) -> None:
                 "divergent-collective",
                 "it waits until all lanes of the warp execute it, and the others are not in this branch",
                 place=place,
-                what=f"{g} executes bar.warp.sync",
+                what=f"{g} {agree(g, 'executes', 'execute')} bar.warp.sync",
                 fix="move T.cuda.warp_sync() out of the branch",
             )
         )

@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import BadInput, KernelFault
-from ..finding import Finding, Place
+from ..finding import Finding, Place, agree
 from ..instructions import instruction
 from ..meeting import warps_meet
 from .matrix_descriptors import operand_units
@@ -167,7 +167,7 @@ def _whole_warps(g: Group, place: Place) -> bool:
             "it is a collective of the four whole warps of a warpgroup (.sync.aligned)",
             place=place,
             memory="register",
-            what=f"{g} executes {place.mnemonic}",
+            what=f"{g} {agree(g, 'executes', 'execute')} {place.mnemonic}",
             fix="guard it with the warpgroup only, not with a warp or a lane",
         )
     )
@@ -327,7 +327,7 @@ def _report_divergent(g: Group, place: Place, why: str) -> None:
             f"{why}; a product is one of the whole warpgroup",
             place=place,
             memory="register",
-            what=f"{g} executes {place.mnemonic}",
+            what=f"{g} {agree(g, 'executes', 'execute')} {place.mnemonic}",
             fix="let the four warps execute the same wgmma.mma_async with the same descriptors",
         )
     )

@@ -10,12 +10,19 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from .finding import Place
 
 DYNAMIC_SHARED_BASE = 1024
 """Byte offset of dynamic shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
+
+
+ARRIVES = {
+    "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
+}  # fmt: skip
+"""Instructions that arrive on the barrier at their operand `mbar`."""
 
 
 class View(NamedTuple):
@@ -44,8 +51,8 @@ class Program:
     `mutable_live_in[i]` those of them that are assigned more than once; `instructions` the Place of every instruction, which
     a run counts by position; `shared_views` the views of shared memory, by first byte; `local_names` (byte offset, name) of
     the local arrays in a thread's frame; `flows` the flow of every block; `loops` the loops around every block, outermost
-    first, by the register slots that count their iterations, and `loop_places` where those stand; `arrivals` and `inits`
-    (position in `instructions`, name of the barrier) of all that arrive on or initialise an mbarrier.
+    first, by the register slots that count their iterations, and `loop_places` where those stand; `barriers` the
+    name of the mbarrier, or array of them, that an instruction takes, by its position in `instructions`.
     """
 
     name: str
@@ -61,8 +68,7 @@ class Program:
     instructions: list[Place]
     extents: dict[str, int]
     shared_views: list[View] = field(default_factory=list)
-    arrivals: list[tuple[int, str]] = field(default_factory=list)
-    inits: list[tuple[int, str]] = field(default_factory=list)
+    barriers: dict[int, str] = field(default_factory=dict)
     local_names: list[tuple[int, str]] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
     loops: list[tuple[int, ...]] = field(default_factory=list)
@@ -84,14 +90,21 @@ class Program:
         at = bisect.bisect_right(self.local_names, (offset, chr(0x10FFFF))) - 1
         return self.local_names[at][1]
 
+    @cached_property
+    def barrier_arrays(self) -> dict[int, View]:
+        """As `barriers`, but the array itself, where its size is known."""
+        arrays = {view.name: view for view in self.shared_views if view.nbytes}
+        return {at: arrays[name] for at, name in self.barriers.items() if name in arrays}
+
     def init_of(self, barrier: str) -> Place | None:
         """The first mbarrier.init of a barrier, or of the array that holds it ("full" for "full[1]")."""
-        return next(iter(self._on(barrier, self.inits)), None)
+        return next(iter(self._on(barrier, {"mbarrier.init"})), None)
 
     def arrivals_on(self, barrier: str) -> list[Place]:
         """The instructions that arrive on a barrier, or on one of the array that holds it."""
-        return self._on(barrier, self.arrivals)
+        return self._on(barrier, ARRIVES)
 
-    def _on(self, barrier: str, uses: list[tuple[int, str]]) -> list[Place]:
+    def _on(self, barrier: str, mnemonics: set[str]) -> list[Place]:
         array = barrier.partition("[")[0]
-        return [self.instructions[order] for order, name in uses if name == array]
+        places = [self.instructions[at] for at, name in self.barriers.items() if name == array]
+        return [place for place in places if place.mnemonic in mnemonics]

@@ -23,11 +23,6 @@ from .ir_queries import (
 from .program import Program
 from .storage import Layout
 
-ARRIVES = {
-    "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
-}  # fmt: skip
-"""Instructions that arrive on the barrier at their operand `mbar`."""
-
 
 def translate(function: ir.Function, vectorise: bool = True) -> Program:
     """Translate a device function; `vectorise=False` keeps every loop a loop (the reference path).
@@ -52,8 +47,7 @@ class _Translator:
         self.indent = 1
         self.constants: dict[Any, str] = {}
         self.instructions: list[Place] = []
-        self.arrivals: list[tuple[int, str]] = []
-        self.inits: list[tuple[int, str]] = []
+        self.barriers: dict[int, str] = {}
         self.branches: list[int] = []  # first blocks of the enclosing branches
         self.loaded_from_global: Any = None
 
@@ -81,8 +75,7 @@ class _Translator:
             instructions=self.instructions,
             extents=dict(f.extents),
             shared_views=layout.shared_views(f.body),
-            arrivals=self.arrivals,
-            inits=self.inits,
+            barriers=self.barriers,
             flows=[b.flow() for b in self.blocks],
             loops=[b.loops for b in self.blocks],
             loop_places=self.loop_places,
@@ -138,10 +131,8 @@ class _Translator:
                 )
                 operands[name] = temp
         place = self.counted(decoded.mnemonic, site)
-        if decoded.mnemonic in ARRIVES or decoded.mnemonic == "mbarrier.init":
-            names = [buffer.name for buffer, _ in shared_uses(decoded.operands["mbar"])]
-            found = self.arrivals if decoded.mnemonic in ARRIVES else self.inits
-            found += [(len(self.instructions) - 1, name) for name in names[:1]]
+        for buffer, _ in shared_uses(decoded.operands.get("mbar"))[:1]:
+            self.barriers[len(self.instructions) - 1] = buffer.name
         arguments = ", ".join(f"{name}={text}" for name, text in operands.items())
         text = f"{self.constant(('instruction', decoded.mnemonic))}(g, {place}, {arguments})"
         self.block.mma |= decoded.mnemonic == "tcgen05.mma"

@@ -231,3 +231,10 @@ def test_several_warps_had_a_verb_in_the_singular(fault, whats):
     shape = (128, 128, 192)
     found = verify(make_mutant("hgemm_v2", fault, 0, shape).kernel, *shape).findings
     assert [f.what for f in found if "mma_bar" in f.what] == whats
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_ring_longer_than_its_array_of_barriers_reached_another_array_silently(schedule):
+    [note] = run(mbarrier.ring, schedule, stages=3).findings
+    assert note.what == "mbarrier.arrive of CTA 0 warp 0 lane 0 takes full[2]"
+    assert note.why.startswith("full has 2 barriers, and what lies there is empty[0]")

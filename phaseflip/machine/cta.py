@@ -13,8 +13,8 @@ from ..operators import numpy_dtype
 from ..shadow_memory import Shadow
 from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
-from .mbarrier import MBARRIER_BYTES, Mbarrier
-from .memory import POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .mbarrier import Mbarrier
+from .memory import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
 from .register_pool import RegisterPool
 from .registers import WrittenRegisters
 from .tensor_core import TensorCore

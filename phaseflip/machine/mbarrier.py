@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .cta import CTA, Cluster
     from .warp import Group
 
-MBARRIER_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
 NEVER = -2
 UNKNOWN = 1 << 40
@@ -276,6 +275,10 @@ class Mbarrier:
         """Its name, in a cluster of several CTAs with its CTA: "full[0] of CTA 1"."""
         return self.name if len(self.cta.cluster.ctas) == 1 else f"{self.name} of {self.cta}"
 
+    def is_of(self, array: str) -> bool:
+        """Whether it is a barrier of an array, or the one of this name."""
+        return self.name.partition("[")[0] == array
+
     def never_arrived_on(self) -> bool:
         """Whether no arrival has been counted since the init."""
         return self.phase == 0 and self.pending == self.expected
@@ -372,6 +375,11 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
     if found is None:
         found = Mbarrier(cta.barrier_name(address), cta, None)
         cta.cluster.mbarriers[address] = found
+    array = g.cta.program.barrier_arrays.get(place.order)
+    offset = address - cta.shared_base
+    if array is not None and offset >= array.first + array.nbytes and not found.is_of(array.name):
+        end = findings.past_the_end(found, place, str(g), array, offset)
+        cta.cluster.findings.add(end, "array")
     if detector is None:
         visible = found.initialised
     else:

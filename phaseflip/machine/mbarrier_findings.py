@@ -13,8 +13,10 @@ import numpy as np
 
 from ..finding import CLUSTER_BARRIER, Finding, Place, agree
 from ..vector_clock import PAST, Clock
+from .memory import MBARRIER_BYTES
 
 if TYPE_CHECKING:
+    from ..program import View
     from .cta import Cluster
     from .mbarrier import Mbarrier
 
@@ -181,6 +183,21 @@ def init_not_fenced(place: Place, init: Place, name: str) -> Finding:
         kind="raw",
         what=f"{place.mnemonic} uses {name}, which line {init.line} initialises",
         fix="T.ptx.fence.mbarrier_init() after the inits, by the thread that makes them, before the barrier that follows",
+    )
+
+
+def past_the_end(barrier: Mbarrier, place: Place, who: str, array: View, offset: int) -> Finding:
+    """An instruction that names an array of barriers reaches, at a byte offset, a barrier behind it."""
+    index = (offset - array.first) // MBARRIER_BYTES
+    count = array.nbytes // MBARRIER_BYTES
+    return Finding(
+        "out-of-bounds",
+        f"{array.name} has {count} barrier{'s' if count > 1 else ''}, and what lies there is {barrier.full_name}; a note, "
+        "since the address is legal",
+        place=place,
+        memory="shared",
+        what=f"{place.mnemonic} of {who} takes {array.name}[{index}]",
+        fix=f"let the index stay below {count}: a ring has as many stages as barriers",
     )
 
 

@@ -19,7 +19,6 @@ from .cluster_barrier import peer_address
 from .divergence import Parted, split
 from .mbarrier import (
     MAX_COUNT,
-    MBARRIER_BYTES,
     NEVER,
     Init,
     LanesWait,
@@ -30,6 +29,7 @@ from .mbarrier import (
     report_if_lapped,
 )
 from .mbarrier_findings import Repeated
+from .memory import MBARRIER_BYTES
 
 if TYPE_CHECKING:
     from ..finding import Place

@@ -123,6 +123,34 @@ def slots(initialised=2, reached=True, sync=True):
     return kernel
 
 
+def ring(stages=2):
+    """A thread arrives on each barrier of a ring of so many stages, for which there are two; another array follows."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        lane = T.lane_id([32])
+        warp = T.warp_id([1])
+        pool = T.SMEMPool()
+        full = pool.alloc((2,), "uint64", align=8)
+        empty = pool.alloc((2,), "uint64", align=8)
+        pool.commit()
+        if lane == 0:
+            for i in T.serial(2):
+                T.ptx.mbarrier.init(full.ptr_to([i]), 1)
+                T.ptx.mbarrier.init(empty.ptr_to([i]), 1)
+            for i in T.serial(stages):
+                T.ptx.mbarrier.arrive(full.ptr_to([i]))  # arrive
+        D[lane] = 1
+
+    return kernel
+
+
+test_a_ring_of_as_many_stages_as_barriers_is_silent = gives(ring)
+test_a_ring_requires_as_many_barriers_as_stages = gives(
+    ring, "?out-of-bounds shared @arrive", stages=3
+)
 test_every_slot_of_an_array_requires_an_init = gives(
     slots, "barrier-not-initialised @arrive", initialised=1
 )

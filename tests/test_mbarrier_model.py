@@ -24,7 +24,9 @@ class MbarrierMachine(RuleBasedStateMachine):
     @initialize(expected=st.sampled_from([1, 2, 3, 32, 128, TX_LIMIT]))
     def init(self, expected):
         self.reports = []
-        cta = SimpleNamespace(cluster=SimpleNamespace(threads=THREADS), report=self.reports.append)
+        cta = SimpleNamespace(
+            cluster=SimpleNamespace(threads=THREADS, ctas=[None]), report=self.reports.append
+        )
         self.real = Mbarrier("bar", cta, expected)
         self.expected = self.pending = expected
         self.tx = self.registered = self.completed = self.told = 0

@@ -80,7 +80,8 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     parameters = tir.function_parameters(func)
     started = time.perf_counter()
     try:
-        host, device = _run_passes({"main": tir.mark_lines(func)}, arch)
+        loops: dict[Any, ir.Site] = {}
+        host, device = _run_passes({"main": tir.mark_lines(func, loops)}, arch)
     except (BadInput, UnsupportedInstruction):
         raise
     except Exception as error:
@@ -93,9 +94,9 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
             f"the kernel lowers to {len(functions)} device functions; one T.device_entry() is simulated"
         )
     hosts = [f for f in host.functions.values() if hasattr(f, "body")]
-    device_function = tir.read_function(functions[0])
+    device_function = tir.read_function(functions[0], loops)
     plan = HostPlan(
-        tir.read_function(hosts[0]), [name for name, _, _ in parameters], device_function
+        tir.read_function(hosts[0], loops), [name for name, _, _ in parameters], device_function
     )
     return LoweredKernel(
         parameters, device_function, plan, arch, time.perf_counter() - started, func

@@ -37,8 +37,19 @@ _BINARY_CALLS = {
 class _LineMarker(StmtMutator):
     """Wraps every tile primitive in an attribute statement that carries its line.
 
-    A tile primitive is replaced by library code whose spans name the library's files; the attribute survives.
+    A tile primitive is replaced by library code whose spans name the library's files; the attribute survives. `loops` has
+    the lines of loops by variable: passes drop the span of a loop, and keep its variable.
     """
+
+    def __init__(self, loops: dict[Any, ir.Site]) -> None:
+        super().__init__()
+        self.loops = loops
+
+    def visit_for_(self, op: Any) -> Any:
+        site = user_site(op.span)
+        if site is not None:
+            self.loops[op.loop_var] = site
+        return super().visit_for_(op)
 
     def visit_op_call_(self, op: Any) -> Any:
         site = _span_site(op.span)
@@ -48,9 +59,12 @@ class _LineMarker(StmtMutator):
         return tirx.AttrStmt(tirx.StringImm(site.file), LINE_MARK, value, op)
 
 
-def mark_lines(func: Any) -> Any:
-    """Return the PrimFunc with every tile primitive marked with its source line; nothing else changes."""
-    body = _LineMarker().visit_stmt(func.body)
+def mark_lines(func: Any, loops: dict[Any, ir.Site]) -> Any:
+    """Return the PrimFunc with every tile primitive marked with its source line; nothing else changes.
+
+    `loops` is filled with the lines of its loops, for `read_function`.
+    """
+    body = _LineMarker(loops).visit_stmt(func.body)
     return func.with_body(body) if body is not None else func
 
 
@@ -86,12 +100,12 @@ def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...]]]:
     return found
 
 
-def read_function(func: Any) -> ir.Function:
-    """Read one lowered PrimFunc (host or device part) into plain Python values.
+def read_function(func: Any, loops: dict[Any, ir.Site]) -> ir.Function:
+    """Read one lowered PrimFunc (host or device part) into plain Python values; `loops` is that of `mark_lines`.
 
     Raises UnsupportedInstruction, naming node and line, for IR that the simulator gives no meaning to.
     """
-    return _Reader().function(func)
+    return _Reader(loops).function(func)
 
 
 def user_site(span: Any) -> ir.Site | None:
@@ -102,7 +116,7 @@ def user_site(span: Any) -> ir.Site | None:
 
 def _statement_site(s: Any) -> ir.Site | None:
     """File and line of a statement: where passes have dropped its span, or it never had one, of a part that begins it."""
-    parts = (getattr(s, name, None) for name in ("condition", "extent", "buffer"))
+    parts = (getattr(s, name, None) for name in ("condition", "buffer"))
     spans = [s.span, *(part.span for part in parts if part is not None)]
     return next((site for span in spans if (site := user_site(span)) is not None), None)
 
@@ -125,7 +139,8 @@ _LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, loops: dict[Any, ir.Site]) -> None:
+        self.loops = loops
         self.vars: dict[Any, ir.Var] = {}
         self.lets: dict[Any, ir.Expr] = {}
         self.buffers: dict[Any, ir.Buffer] = {}
@@ -138,12 +153,8 @@ class _Reader:
     def function(self, func: Any) -> ir.Function:
         params = [self.var(p) for p in func.params]
         body = self.block(func.body)
-        attrs = func.attrs
-        launch = (
-            attrs["tirx.kernel_launch_params"]
-            if "tirx.kernel_launch_params" in attrs.keys()
-            else []
-        )
+        attrs, key = func.attrs, "tirx.kernel_launch_params"
+        launch = attrs[key] if key in attrs.keys() else []
         return ir.Function(
             str(attrs["global_symbol"]),
             params,
@@ -224,7 +235,8 @@ class _Reader:
                 f"{self.site}: the simulator has no meaning for the TIR statement {kind}"
             )
         if not self.marked:
-            self.site = _statement_site(s) or self.site
+            loop = self.loops.get(s.loop_var) if kind == "For" else None
+            self.site = _statement_site(s) or loop or self.site
         handler(s, out)
 
     def read_AttrStmt(self, s: Any, out: list[ir.Stmt]) -> None:
@@ -280,12 +292,8 @@ class _Reader:
         out.append(ir.If(condition, self.block(s.then_case), self.block(s.else_case), site))
 
     def read_For(self, s: Any, out: list[ir.Stmt]) -> None:
-        var, start, extent, site = (
-            self.var(s.loop_var),
-            self.expr(s.min),
-            self.expr(s.extent),
-            self.site,
-        )
+        var, start, extent = self.var(s.loop_var), self.expr(s.min), self.expr(s.extent)
+        site = self.site
         if s.thread_binding is not None:
             raise UnsupportedInstruction(
                 f"{site}: a loop bound to {s.thread_binding.thread_tag} survived lowering"

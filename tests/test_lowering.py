@@ -63,13 +63,13 @@ def test_marks_move_no_more_than_the_names_of_common_subexpressions(make):
     """Without that pass, the marked and the unmarked kernel give the same source: what is simulated is what would run."""
     func = make()
     with tvm.transform.PassContext(disabled_pass=["tirx.CommonSubexprElim"]):
-        assert unmarked_source(tir.mark_lines(func)) == unmarked_source(func)
+        assert unmarked_source(tir.mark_lines(func, {})) == unmarked_source(func)
 
 
 def test_marking_lines_does_not_change_the_function_itself():
     func = three_loops()
     before = func.script()
-    tir.mark_lines(func)
+    tir.mark_lines(func, {})
     lower(func)
     assert func.script() == before
 
@@ -92,6 +92,9 @@ def conditions(D: T.Buffer((64,), "int32")):
     if T.ptx.elect_sync():  # elects
         if s[63 - warp * 32 - lane] > 0:  # reads
             D[warp] = 1
+    for i in T.serial(s[63 - warp * 32 - lane]):  # bounds
+        if i > 99:
+            D[i] = i
 
 
 def test_library_templates_carry_the_line_of_the_call():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phaseflip import __version__
+from phaseflip.capability import foreign_instruction, needed
 from phaseflip.cuda_compile import compile_cubin, find_nvcc
 from phaseflip.devices import check_arch, default_arch
 from phaseflip.errors import BadInput
@@ -31,15 +32,19 @@ def build(
     With a poll limit, waits for an mbarrier give up after so many milliseconds: TRAP, or GO_ON. Raises BadInput for a bad
     shape, architecture or limit, where TVM or nvcc refuse the kernel, and where nvcc is missing.
     """
-    arch = arch or default_arch(kernel.needs)
-    check_arch(kernel, arch)
+    if kernel.needs is not None:
+        check_arch(kernel, arch or default_arch(kernel.needs))
     check_poll_limit(poll_limit_ms)
     find_nvcc()  # before TVM works for a second
-    from phaseflip.lowering import lower
+    from phaseflip.lowering import lower_once
 
     shape = kernel.check_shape(M, N, K)
     operands = kernel.operands(*shape)
-    lowered = lower(kernel.build(*shape), arch)
+    needs = needed(kernel, shape, arch)
+    arch = arch or default_arch(needs)
+    lowered = lower_once(kernel.build(*shape), arch)
+    if foreign := foreign_instruction(lowered.device, arch):
+        raise BadInput(f"{kernel.name} {foreign}")
     folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +54,7 @@ def build(
         kernel=kernel.name,
         shape=shape,
         arch=arch,
-        needs=kernel.needs,
+        needs=needs,
         operands=operands.names,
         dtype=operands.dtype,
         rtol=kernel.tolerance.rtol,

@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "kernel",
         metavar="KERNEL",
-        help="a name, or path/to/file.py:factory; then :ctas=2 or the like",
+        help="a name, or path/to/file.py:NAME of a factory or Kernel; then :ctas=2 or the like",
     )
     for extent, meaning in (("M", "rows of A and D"), ("N", "rows of B"), ("K", "columns of A, B")):
         run.add_argument(extent, type=_extent, metavar=extent, help=meaning)

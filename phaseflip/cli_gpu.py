@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from phaseflip.capability import needed
 from phaseflip.cli import CLEAN, Outcome
-from phaseflip.devices import ARCHS, Device, choose_device
+from phaseflip.devices import ARCHS, Device, choose_device, first_gpu
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
 from phaseflip.options import add_kernel_and_shape
@@ -92,6 +94,9 @@ def chosen(
         from phaseflip.kernel import find_kernel
 
         kernel = find_kernel(name)
+        if choice != "sim" and (here := first_gpu()) is not None:
+            arch = ARCHS.get(here.capability, "")
+            kernel = replace(kernel, needs=needed(kernel, kernel.check_shape(*shape), arch))
         device = choose_device(choice, kernel)
         return kernel, device, _gpu(device, None)
     if choice == "sim":

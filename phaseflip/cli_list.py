@@ -35,7 +35,7 @@ def _kernels() -> Outcome:
         {
             "name": kernel.name,
             "shapes": kernel.shape_rule.describe() if kernel.shape_rule else "any",
-            "needs": f"compute capability {kernel.needs[0]}.{kernel.needs[1]}",
+            "needs": f"compute capability {'.'.join(map(str, kernel.needs or ('any',)))}",
             "dtype": kernel.dtype,
             "summary": kernel.summary,
         }

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from phaseflip.capability import needed
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch, first_gpu
 from phaseflip.errors import BadInput
@@ -107,7 +108,8 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
     if manifest is None:
         from phaseflip.kernel import find_kernel
 
-        arch = default_arch(find_kernel(args.kernel).needs)
+        kernel = find_kernel(args.kernel)
+        arch = default_arch(needed(kernel, kernel.check_shape(*shape)))
         return silicon.prepare(
             args.output, args.kernel, (args.M, args.N, args.K), args.faults, arch,
             seed=args.seed, jobs=args.jobs, progress=_progress(),
@@ -119,6 +121,11 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
         ):
             raise BadInput(
                 f"{args.output} was prepared for {key} {manifest[key]}, not {value}; give another folder"
+            )
+    for mutant in manifest["mutants"]:
+        if mutant["kind"] == "control" and mutant["refused"]:
+            raise BadInput(
+                f"{args.output} holds no kernel to launch: {mutant['refused']}; give another folder"
             )
     return manifest
 

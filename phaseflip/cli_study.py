@@ -52,7 +52,7 @@ def add_commands(
     fault.add_argument(
         "kernel",
         metavar="KERNEL",
-        help="a name, or path/to/file.py:factory; then :ctas=2 or the like",
+        help="a name, or path/to/file.py:NAME of a factory or Kernel; then :ctas=2 or the like",
     )
     fault.add_argument(
         "fault",

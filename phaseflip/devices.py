@@ -69,9 +69,9 @@ def fits(needs: tuple[int, int], capability: tuple[int, int]) -> bool:
 
 
 def fits_here(kernel: Kernel) -> bool:
-    """Whether the first GPU runs the kernel; False where there is none."""
+    """Whether the first GPU runs the kernel, or may, if only its instructions can tell; False where there is none."""
     gpu = first_gpu()
-    return gpu is not None and fits(kernel.needs, gpu.capability)
+    return gpu is not None and (kernel.needs is None or fits(kernel.needs, gpu.capability))
 
 
 def default_arch(needs: tuple[int, int]) -> str:
@@ -85,7 +85,8 @@ def default_arch(needs: tuple[int, int]) -> str:
 
 
 def check_arch(kernel: Kernel, arch: str) -> None:
-    """BadInput unless `arch` is one that the kernel can be compiled for."""
+    """BadInput unless `arch` is one that the kernel, whose needs are known, can be compiled for."""
+    assert kernel.needs is not None
     legal = [a for capability, a in ARCHS.items() if fits(kernel.needs, capability)]
     if arch not in legal:
         major, minor = kernel.needs
@@ -99,7 +100,8 @@ def choose_device(choice: str = "auto", kernel: Kernel | None = None) -> Device:
     """Resolve ``--device`` for a kernel, or (without one) for whatever the first GPU runs.
 
     "auto" is "cuda" where the first GPU's compute capability fits the kernel, else "sim", with a note where a GPU is
-    present. Raises BadInput for "cuda" without a GPU, or with one that does not fit, and for an unknown name.
+    present. What only its instructions can tell fits for "cuda", and not for "auto". Raises BadInput for "cuda" without
+    a GPU, or with one that does not fit, and for an unknown name.
     """
     if choice not in DEVICE_CHOICES:
         raise BadInput(f"unknown device {choice!r}; choose one of {', '.join(DEVICE_CHOICES)}")
@@ -111,10 +113,15 @@ def choose_device(choice: str = "auto", kernel: Kernel | None = None) -> Device:
             )
         return Device("sim")
     arch = ARCHS.get(gpu.capability, "")
-    if arch and (kernel is None or fits(kernel.needs, gpu.capability)):
+    if kernel is not None and kernel.needs is None and choice == "auto":
+        return Device(
+            "sim", f"what {kernel.name} needs is not known, so the GPU here ({gpu}) is left alone"
+        )
+    if arch and (kernel is None or kernel.needs is None or fits(kernel.needs, gpu.capability)):
         return Device("cuda", str(gpu), arch)
-    wanted = "9.0, 10.0 or 10.3" if kernel is None else "{}.{}".format(*kernel.needs)
-    what = "these kernels need" if kernel is None else f"{kernel.name} needs"
+    what, wanted = "these kernels need", "9.0, 10.0 or 10.3"
+    if kernel is not None and kernel.needs is not None:
+        what, wanted = f"{kernel.name} needs", "{}.{}".format(*kernel.needs)
     if choice == "cuda":
         raise BadInput(
             f"{what} compute capability {wanted}, and the GPU here is {gpu};"

@@ -7,25 +7,22 @@ Nothing here imports TVM before a kernel file is loaded or built.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import inspect
-import linecache
 import operator
 import os
 import pkgutil
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
+from phaseflip.kernel_files import load_file, one_line
 from phaseflip.tvm_version import check_tvm_version
 
 INDEX_SAFE_MAX = 32768
@@ -34,7 +31,6 @@ INDEX_SAFE_MAX = 32768
 KERNEL_PACKAGE = "kernels"
 DTYPES = ("float16", "bfloat16")
 _BUILD_CACHE_SIZE = 128
-_LONGEST_REASON = 300
 
 
 def positive_int(name: str, value: Any) -> int:
@@ -153,9 +149,9 @@ class Operands(NamedTuple):
 class Kernel:
     """One kernel: `factory(M, N, K)` returns the PrimFunc (A[M, K], B[N, K], D[M, N]).
 
-    `needs` is the CUDA compute capability. `dtype` None means "whatever the PrimFunc says" and
-    `shape_rule` None "any positive integers"; both occur only for kernels found by path. `quick`: tests with an
-    argument `kernel` run it by default; others need --kernel or the Hypothesis profile deep.
+    `needs` is the CUDA compute capability. None means "what its instructions say" (`capability.needed`), `dtype` None
+    "whatever the PrimFunc says" and `shape_rule` None "any positive integers": so it is for a factory found by path.
+    `quick`: tests with an argument `kernel` run it by default; others need --kernel or the Hypothesis profile deep.
     """
 
     name: str
@@ -164,9 +160,14 @@ class Kernel:
     reference: Callable[[np.ndarray, np.ndarray], np.ndarray] = oracle.reference
     tolerance: Tolerance = Tolerance()
     summary: str = ""
-    needs: tuple[int, int] = (10, 0)
+    needs: tuple[int, int] | None = field(default=(10, 0), compare=False)
     dtype: str | None = "float16"
     quick: bool = True
+
+    @property
+    def by_path(self) -> bool:
+        """Whether it was found in a file, and not under a name of `list_kernels`."""
+        return not re.fullmatch(r"\w+(:.*)?", self.name)
 
     def check_shape(self, M: Any, N: Any, K: Any) -> tuple[int, int, int]:
         """Return the shape as Python ints; BadInput if it breaks this kernel's rule."""
@@ -245,22 +246,6 @@ def _buffer(parameter: Any) -> tuple[str, tuple[Any, ...] | None, str]:
     )
 
 
-def one_line(error: BaseException) -> str:
-    """`Type: first line` of an exception, with the place where TVM's parser gives one."""
-    kind = type(error).__name__
-    try:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    except Exception:
-        return f"{kind}, which cannot be printed"
-    if not lines:
-        return kind
-    place = f" ({lines[1][4:]})" if lines[1:] and lines[1].startswith("--> ") else ""
-    what = lines[0].rstrip(".")
-    if len(what) > _LONGEST_REASON:
-        what = f"{what[:_LONGEST_REASON]}..."
-    return f"{kind}: {what}{place}"
-
-
 # --- finding kernels -----------------------------------------------------------------------------
 
 
@@ -296,19 +281,19 @@ def list_kernels() -> list[Kernel]:
 
 
 def find_kernel(text: str) -> Kernel:
-    """Return the kernel that `text` names: one of `list_kernels`, or `path/to/file.py:factory`.
+    """Return the kernel that `text` names: one of `list_kernels`, or `path/to/file.py:NAME`.
 
-    Further arguments of the factory may follow either: `hgemm_v6:ctas=1`. A kernel found by path has
-    no shape rule. `text` is its name, so that a replay line finds it again. BadInput says which names
-    exist, or what is wrong with the file or the arguments.
+    NAME is a factory or a Kernel. Further arguments of the factory may follow: `hgemm_v6:ctas=1`. A factory found by
+    path has no shape rule. `text` is the kernel's name, so that a replay line finds it again. BadInput says which
+    names exist, or what is wrong with the file or the arguments.
     """
     if not isinstance(text, str):
         raise BadInput(f"a kernel is given as a name or path/to/file.py:factory, got {text!r}")
     if match := _ARGUMENTS.fullmatch(text):
         return _with_arguments(find_kernel(match[1]), match[2])
-    path, colon, factory_name = text.rpartition(":")
+    path, colon, name = text.rpartition(":")
     if colon and path:
-        return _kernel_from_file(text, path, factory_name)
+        return _kernel_from_file(text, path, name)
     if text.endswith(".py") or "/" in text:
         raise BadInput(f"{text!r} names no factory; write {text.rstrip(':')}:FACTORY")
     kernels = list_kernels()
@@ -344,7 +329,7 @@ def _with_arguments(kernel: Kernel, text: str) -> Kernel:
     return replace(kernel, name=f"{kernel.name}:{text}", factory=factory)
 
 
-def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
+def _kernel_from_file(text: str, path: str, name: str) -> Kernel:
     file = Path(os.path.expanduser(path))
     if not os.path.isfile(file):  # False, where Path.is_file raises for a name that is too long
         if re.fullmatch(r"\w+(:.*)?|.+\.py:.*", path):
@@ -356,42 +341,27 @@ def _kernel_from_file(text: str, path: str, factory_name: str) -> Kernel:
     file = file.resolve()
     stat = file.stat()
     module = load_file(file, stat.st_mtime_ns, stat.st_size)
-    factory = getattr(module, factory_name, None) if factory_name else None
-    if factory is None:
-        functions = [
+    found = getattr(module, name, None) if name else None
+    if isinstance(found, Kernel):
+        return replace(found, name=text)
+    if found is None:
+        there = [
             name
             for name, value in vars(module).items()
-            if getattr(value, "__module__", None) == module.__name__ and callable(value)
+            if isinstance(value, Kernel)
+            or (getattr(value, "__module__", None) == module.__name__ and callable(value))
         ]
         raise BadInput(
-            f"{path} has no factory {factory_name!r}; its functions are {_names(functions)}"
+            f"{path} has no factory or Kernel {name!r}; its functions and Kernels are {_names(there)}"
         )
-    if not callable(factory) or type(factory).__name__ == "PrimFunc":
+    if not callable(found) or type(found).__name__ == "PrimFunc":
         raise BadInput(
-            f"{factory_name} in {path} is of type {type(factory).__name__}, not a factory; "
-            "a factory is a function (M, N, K) that returns a PrimFunc"
+            f"{name} in {path} is of type {type(found).__name__}, not a factory; "
+            "a factory is a function (M, N, K) that returns a PrimFunc, and a Kernel will do too"
         )
-    return Kernel(name=text, factory=factory, shape_rule=None, summary=f"from {path}", dtype=None)
-
-
-@functools.lru_cache(maxsize=_BUILD_CACHE_SIZE)
-def load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
-    """Import one state of `file` under its own module name (TVM's parser reads the source back)."""
-    state = f"{file}\0{modified_ns}\0{size_bytes}"
-    name = f"_phaseflip_file_{file.stem}_{hashlib.sha256(state.encode()).hexdigest()[:12]}"
-    linecache.checkcache(str(file))
-    module = ModuleType(name)
-    module.__file__ = str(file)
-    sys.modules[name] = module
-    try:
-        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise BadInput(f"{file} cannot be imported{where}: {one_line(error)}") from error
-    return module
+    return Kernel(
+        name=text, factory=found, shape_rule=None, summary=f"from {path}", dtype=None, needs=None
+    )
 
 
 def _names(names: Sequence[str]) -> str:

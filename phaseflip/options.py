@@ -16,7 +16,9 @@ MOST_JOBS = 512
 
 def add_kernel_and_shape(command: argparse.ArgumentParser, extent: Callable[[str], int]) -> None:
     """Declare KERNEL M N K; `extent` parses a whole number."""
-    command.add_argument("kernel", metavar="KERNEL", help="a name, or path/to/file.py:factory")
+    command.add_argument(
+        "kernel", metavar="KERNEL", help="a name, or path/to/file.py:NAME of a factory or Kernel"
+    )
     for name in "MNK":
         command.add_argument(name, type=extent, metavar=name)
 

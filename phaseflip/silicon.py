@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -71,12 +72,12 @@ def prepare(
     """Simulate every mutant once, compile it, and return the manifest. What is done already is not done again.
 
     faults: "catalogue", "mutations" and names, as a study takes them; the control is always among them. BadInput for
-    unknown names and shapes, and where the folder was prepared for something else.
+    unknown names and shapes, where the kernel itself does not compile, and where the folder was prepared for something
+    else.
     """
-    from .cuda_compile import find_nvcc
     from .study import make_plan, run_study
 
-    find_nvcc()
+    _try_to_build(kernel, shape, arch)
     plan = make_plan([kernel], faults, [shape], n_schedules=1, seed=seed)
     folder = Path(directory)
     simulated = run_study(
@@ -107,6 +108,15 @@ def prepare(
     }  # fmt: skip
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     return manifest
+
+
+def _try_to_build(kernel: str, shape: tuple[int, int, int], arch: str) -> None:
+    """BadInput where the unchanged kernel does not compile: then its mutants say nothing."""
+    from .build import build
+    from .kernel import find_kernel
+
+    with tempfile.TemporaryDirectory(prefix="phaseflip-") as folder:
+        build(find_kernel(kernel), *shape, folder, arch)
 
 
 def _mutant(outcome: dict[str, Any]) -> Mutant:

@@ -228,7 +228,7 @@ def _chosen_faults(names: Sequence[str]) -> list[tuple[Fault, bool]]:
 
 def _meant_for(fault: Fault, kernel: Kernel) -> bool:
     """Whether a catalogue study includes it: where it is catalogued, and any kernel found by path."""
-    return kernel.shape_rule is None or fault.applies_to(kernel.name)
+    return kernel.by_path or fault.applies_to(kernel.name)
 
 
 def _legal_shapes(kernel: Kernel, shapes: Sequence[Shape]) -> list[Shape]:

@@ -206,10 +206,12 @@ def replay_line(
 
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
+    from phaseflip.capability import needed
     from phaseflip.devices import default_arch
     from phaseflip.lowering import lower_once
 
-    return lower_once(kernel.build(M, N, K), default_arch(kernel.needs))
+    arch = default_arch(needed(kernel, kernel.check_shape(M, N, K)))
+    return lower_once(kernel.build(M, N, K), arch)
 
 
 def _deciding(oracles: list[OracleResult], gate: str) -> list[OracleResult]:

@@ -295,8 +295,11 @@ def test_factories_that_fail(tmp_path: Path, source: str, words: str) -> None:
         ("import sys; sys.exit(2)", "cannot be imported: SystemExit: 2"),
         ("class Odd(BaseException): pass\nraise Odd", "cannot be imported: Odd$"),
         ("x = '\0'", "cannot be imported"),
-        ("def other(M, N, K): pass", "has no factory 'factory'; its functions are other$"),
-        ("", "has no factory 'factory'; its functions are none$"),
+        (
+            "def other(M, N, K): pass",
+            "has no factory or Kernel 'factory'; its functions and Kernels are other$",
+        ),
+        ("", "has no factory or Kernel 'factory'; its functions and Kernels are none$"),
         ("factory = 3", "factory in .* is of type int, not a factory"),
     ],
 )
@@ -359,7 +362,9 @@ def test_kernels_that_do_not_exist(text: Any, words: str) -> None:
 
 
 def test_empty_factory_name(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="has no factory ''; its functions are factory"):
+    with pytest.raises(
+        BadInput, match="has no factory or Kernel ''; its functions and Kernels are factory"
+    ):
         find_kernel(f"{write(tmp_path)}:")
 
 

@@ -19,18 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
 from ..finding import errors
-from ..kernel import load_file, one_line
+from ..kernel_files import load_file, one_line
 from .case import FAMILIES, Program
 from .suite import Compile, Progress, Simulated, compiler, write
 
 SCHEDULES = ("in-order", "lazy", "random:1")
 """Under which the outputs must agree: else what a GPU gives says nothing."""
-
-_HOMES = {"wgmma": ("sm_90a",), "tcgen05": ("sm_100a", "sm_103a")}
-"""Instructions that some architectures alone have."""
 
 
 class LeftOut(NamedTuple):
@@ -151,10 +149,9 @@ def judged(label: str, function: Any, arch: str) -> Simulated | str:
 
     try:
         lowered = lower(function, arch)
-        for place in lowered.program.instructions:
-            homes = _HOMES.get(place.mnemonic.partition(".")[0], (arch,))
-            if arch not in homes:
-                return f"uses {place.mnemonic}, which {arch} has not, but {' or '.join(homes)}"
+        lowered.program  # noqa: B018 - translates, which may refuse it
+        if foreign := foreign_instruction(lowered.device, arch):
+            return foreign
         for name, dtype, _ in lowered.parameters:
             if dtype != "bfloat16" and _numpy_dtype(dtype).isbuiltin != 1:
                 return f"{name} is of dtype {dtype}, which cannot be compared"

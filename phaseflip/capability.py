@@ -1,0 +1,75 @@
+"""What the instructions of a kernel ask of a GPU: some architectures alone have wgmma, others alone have tcgen05."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from phaseflip.devices import ARCHS
+from phaseflip.errors import BadInput
+
+if TYPE_CHECKING:
+    from phaseflip import device_ir as ir
+    from phaseflip.kernel import Kernel
+
+HOMES = {"wgmma": ("sm_90a",), "tcgen05": ("sm_100a", "sm_103a")}
+"""Family of instructions -> the architectures that have it."""
+
+
+def foreign_instruction(function: ir.Function, arch: str) -> str:
+    """ "uses wgmma.fence, which sm_100a has not, but sm_90a", for the first instruction that is not of `arch`, or ""."""
+    for mnemonic, family in _special(function):
+        if arch not in HOMES[family]:
+            return f"uses {mnemonic}, which {arch} has not, but {' or '.join(HOMES[family])}"
+    return ""
+
+
+def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple[int, int]:
+    """The compute capability that a kernel needs: what it says itself, else what its instructions at this shape ask for.
+
+    A kernel that any architecture runs is taken to need that of `arch`, by default Blackwell's. It is lowered where it
+    says nothing. BadInput if no GPU has all of its instructions.
+    """
+    if kernel.needs is not None:
+        return kernel.needs
+    from phaseflip.lowering import DEFAULT_ARCH, lower_once
+
+    lowered = lower_once(kernel.build(*shape), arch or DEFAULT_ARCH)
+    used = {family: mnemonic for mnemonic, family in _special(lowered.device)}
+    if len(used) > 1:
+        raise BadInput(f"{kernel.name} uses {' and '.join(used.values())}, and no GPU has both")
+    homes = next((HOMES[family] for family in used), (lowered.arch,))
+    return next(capability for capability, name in ARCHS.items() if name == homes[0])
+
+
+def _special(function: ir.Function) -> Iterator[tuple[str, str]]:
+    """(mnemonic, family) of the instructions that not every architecture has, in program order."""
+    from phaseflip.ir_queries import roots, walk
+
+    for statement in walk(function.body):
+        for root in roots(statement):
+            for call in _calls(root):
+                name = call.name.removeprefix("tirx.ptx.")
+                family = name.partition("_")[0]
+                if family in HOMES and name != call.name and "_encode_" not in name:
+                    yield _mnemonic(call, name), family
+
+
+def _calls(expression: Any) -> Iterator[ir.Call]:
+    from phaseflip import device_ir as ir
+    from phaseflip.ir_queries import children
+
+    if isinstance(expression, ir.Call):
+        yield expression
+    for child in children(expression):
+        yield from _calls(child)
+
+
+def _mnemonic(call: ir.Call, name: str) -> str:
+    from phaseflip.decoding import decode
+    from phaseflip.errors import UnsupportedInstruction
+
+    try:
+        return decode(call).mnemonic
+    except UnsupportedInstruction:  # a GPU may run what the simulator does not
+        return name.replace("_", ".", 1)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phaseflip import __version__
 from phaseflip.capability import foreign_instruction, needed
 from phaseflip.cuda_compile import compile_cubin, find_nvcc
 from phaseflip.devices import check_arch, default_arch
 from phaseflip.errors import BadInput
+from phaseflip.folders import written_whole
 from phaseflip.kernel import Kernel
 from phaseflip.poll_limit import TRAP, check_poll_limit, limit_polls
 from phaseflip.prebuilt import Prebuilt
+
+if TYPE_CHECKING:
+    from phaseflip.lowering import LoweredKernel
 
 
 def build(
@@ -45,44 +50,45 @@ def build(
     lowered = lower_once(kernel.build(*shape), arch)
     if foreign := foreign_instruction(lowered.device, arch):
         raise BadInput(f"{kernel.name} {foreign}")
-    folder = Path(directory)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"the folder {directory} cannot be made: {error.strerror}") from error
-    built = Prebuilt(
-        kernel=kernel.name,
-        shape=shape,
-        arch=arch,
-        needs=needs,
-        operands=operands.names,
-        dtype=operands.dtype,
-        rtol=kernel.tolerance.rtol,
-        atol=kernel.tolerance.atol,
-        source_sha256="",
-        poll_limit_ms=poll_limit_ms,
-        at_limit=at_limit,
-        directory=folder,
-    )
+    with written_whole(directory) as folder:
+        built = Prebuilt(
+            kernel=kernel.name,
+            shape=shape,
+            arch=arch,
+            needs=needs,
+            operands=operands.names,
+            dtype=operands.dtype,
+            rtol=kernel.tolerance.rtol,
+            atol=kernel.tolerance.atol,
+            source_sha256="",
+            poll_limit_ms=poll_limit_ms,
+            at_limit=at_limit,
+            directory=folder,
+        )
+        finished = _compile(built, lowered)
+        finished.write_manifest()
+    return replace(finished, directory=Path(directory))
+
+
+def _compile(built: Prebuilt, lowered: LoweredKernel) -> Prebuilt:
+    """Write library and machine code, and return what the manifest says then."""
+    import tvm
+
     compiled = functools.cache(
-        lambda text: compile_cubin(limit_polls(text, poll_limit_ms, at_limit), arch)
+        lambda text: compile_cubin(
+            limit_polls(text, built.poll_limit_ms, built.at_limit), built.arch
+        )
     )
     source = lowered.export(built.file(".so"), lambda text: compiled(text).code)
     cubin = compiled(source)
     built.file(".cubin").write_bytes(cubin.code)
-    import tvm
-
-    finished = Prebuilt(
-        **vars(built)
-        | {
-            "source_sha256": hashlib.sha256(source.encode()).hexdigest(),
-            "versions": {"phaseflip": __version__, "tvm": tvm.__version__, "nvcc": cubin.nvcc},
-            "commit": _commit(),
-            "resources": cubin.resources,
-        }
+    return replace(
+        built,
+        source_sha256=hashlib.sha256(source.encode()).hexdigest(),
+        versions={"phaseflip": __version__, "tvm": tvm.__version__, "nvcc": cubin.nvcc},
+        commit=_commit(),
+        resources=cubin.resources,
     )
-    finished.write_manifest()
-    return finished
 
 
 def _commit() -> dict[str, Any]:

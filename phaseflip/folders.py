@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from phaseflip.errors import BadInput
+
+UNFINISHED = ".unfinished-"
+"""What the name of a folder begins with whose files are not complete; a killed process leaves one."""
 
 
 def check_output(
@@ -17,13 +25,47 @@ def check_output(
     try:
         if not folder.exists():
             return
-        there = {entry.name for entry in folder.iterdir()}
+        there = {e.name for e in folder.iterdir() if not e.name.startswith(UNFINISHED)}
     except OSError as error:
         raise BadInput(f"the folder {directory} cannot be used: {error.strerror}") from error
     if there.isdisjoint(names) and there and not (keys and _holds_object(folder, keys)):
         raise BadInput(
             f"the folder {directory} is not empty and holds no {what}; give a new folder, or an empty one"
         )
+
+
+@contextlib.contextmanager
+def written_whole(directory: str | Path) -> Iterator[Path]:
+    """A temporary folder whose files all move to `directory` at the end, the manifest last; after an error, none does.
+
+    `directory` is made if need be, and removed again if nothing came of it. BadInput where it cannot be written to.
+    """
+    folder = Path(directory)
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+    except OSError as error:
+        raise BadInput(f"the folder {directory} cannot be written to: {error.strerror}") from error
+    try:
+        yield made
+        targets = {file: folder / file.name for file in sorted(made.iterdir(), key=_is_manifest)}
+        for target in targets.values():
+            if target.is_dir():
+                raise BadInput(f"{target} is a folder, where a file is to be written; remove it")
+        for target in filter(_is_manifest, targets.values()):
+            target.unlink(missing_ok=True)  # what has a manifest is complete
+        for file, target in targets.items():
+            os.replace(file, target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        for path in new:
+            with contextlib.suppress(OSError):  # it is not empty
+                path.rmdir()
+
+
+def _is_manifest(file: Path) -> bool:
+    return file.suffix == ".json"
 
 
 def _holds_object(folder: Path, keys: tuple[str, ...]) -> bool:

@@ -93,6 +93,8 @@ def prepare(
         for name, limit in POLL_LIMIT_MS.items()
         if name == "launched" or m["kind"] != "mutation"
     ]  # fmt: skip
+    for name in POLL_LIMIT_MS:
+        (folder / name).mkdir(exist_ok=True)  # once for all workers
     with WorkerPool("phaseflip.silicon:build_mutant", jobs=jobs, limit_s=BUILD_LIMIT_S) as pool:
         for done, (call, ended) in enumerate(pool.run([[call] for call in todo]), 1):
             mutant = call["mutant"]  # one of `mutants`: the pool hands back what it was given

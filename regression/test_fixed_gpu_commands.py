@@ -9,6 +9,7 @@ import pytest
 
 from phaseflip import capability, cli
 from phaseflip.build import build
+from phaseflip.cuda_compile import Cubin
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel, find_kernel
 from phaseflip.lowering import lower_once
@@ -120,3 +121,24 @@ def test_silicon_prepared_a_kernel_that_does_not_compile(tmp_path, capsys):
     assert cli.main(["silicon", kernel, "128", "128", "64", "-o", str(tmp_path / "new")]) == 2
     assert "nvcc cannot compile the kernel for sm_100a: " in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, BadInput])
+def test_a_folder_whose_build_was_cut_short_was_refused_afterwards(tmp_path, monkeypatch, error):
+    """nvcc comes last, when TVM has already written its library."""
+    folder = tmp_path / "some" / "new"
+    words = ["build", "hgemm_v1", "128", "128", "64", "-o", str(folder)]
+    monkeypatch.setattr("phaseflip.build.find_nvcc", lambda: "nvcc")
+
+    def cut_short(text, arch):
+        raise error
+
+    monkeypatch.setattr("phaseflip.build.compile_cubin", cut_short)
+    code = {KeyboardInterrupt: 130, BadInput: 2}[error]
+    assert cli.main(words) == code
+    assert not list(tmp_path.iterdir())
+    made = Cubin(b"code", "sm_100a", {}, "13.0")
+    monkeypatch.setattr("phaseflip.build.compile_cubin", lambda text, arch: made)
+    assert cli.main(words) == 0
+    assert cli.main(words) == 0
+    assert sorted(f.suffix for f in folder.iterdir()) == [".cubin", ".json", ".so"]

@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     if not HAS_NVCC:
         pytest.skip("no nvcc on this machine")
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="the folder .*file cannot be made"):
+    with pytest.raises(BadInput, match="the folder .*file cannot be written to"):
         build(find_kernel("hgemm_v1"), 128, 128, 64, tmp_path / "file")
 
 

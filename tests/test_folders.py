@@ -8,7 +8,7 @@ import pytest
 
 from phaseflip import cli
 from phaseflip.errors import BadInput
-from phaseflip.folders import check_output
+from phaseflip.folders import UNFINISHED, check_output, written_whole
 
 COMMANDS = {
     "study": (["study", "--kernels", "hgemm_v1", "--faults", "missing-commit"], "study"),
@@ -65,3 +65,34 @@ def test_an_own_folder_is_judged_by_what_it_holds(
     (tmp_path / name).write_text(text)
     assert cli.main([*COMMANDS[command][0], "-o", str(tmp_path)]) == cli.BAD_INPUT
     assert "is damaged" in (error := capsys.readouterr().err) or "is not this study's" in error
+
+
+def test_what_is_written_is_whole_or_not_there(tmp_path: Path) -> None:
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), written_whole(tmp_path / "a" / "new") as folder:
+            (folder / "x.so").write_text("1")
+            raise error
+        assert not list(tmp_path.iterdir())
+    with written_whole(tmp_path / "new") as folder:
+        (folder / "x.json").write_text("1")
+        (folder / "x.so").write_text("1")
+        assert {f.name for f in (tmp_path / "new").iterdir()} == {folder.name}
+    assert {f.name for f in (tmp_path / "new").iterdir()} == {"x.so", "x.json"}
+
+
+def test_what_a_killed_process_left_does_not_fill_a_folder(tmp_path: Path) -> None:
+    (tmp_path / f"{UNFINISHED}abc").mkdir()
+    check_output(tmp_path, "study", names=("study.json",))
+
+
+def test_a_folder_where_a_file_is_to_be_written(tmp_path: Path) -> None:
+    (tmp_path / "x.so").mkdir()
+    sentence = r"x\.so is a folder, where a file is to be written; remove it$"
+    with pytest.raises(BadInput, match=sentence), written_whole(tmp_path) as folder:
+        (folder / "x.cubin").write_text("1")
+        (folder / "x.so").write_text("1")
+    assert [f.name for f in tmp_path.iterdir()] == ["x.so"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="file cannot be written to: File exists"):
+        with written_whole(tmp_path / "file"):
+            pass

@@ -22,6 +22,7 @@ import numpy as np
 from .. import gpu_lock
 from ..cuda_compile import Cubin, compile_cubin, find_nvcc
 from ..errors import BadInput, SimulatorFault
+from ..folders import written_whole
 from ..isolation import RAISED, RETURNED, WorkerPool
 from ..json_files import has_keys, read_json
 from . import cluster, matrix, scalar, sync, tma, wgmma
@@ -126,11 +127,21 @@ def write(
     more: dict[str, Any],
     compiled: Compile,
 ) -> None:
-    """Compile the programs of a family and leave them in a folder; `more` goes into the manifest, which comes last."""
+    """Compile the programs of a family and leave them in a folder, all or none; `more` goes into the manifest."""
+    with written_whole(directory) as folder:
+        _write(folder, name, arch, simulated, more, compiled)
+
+
+def _write(
+    folder: Path,
+    name: str,
+    arch: str,
+    simulated: Sequence[Simulated],
+    more: dict[str, Any],
+    compiled: Compile,
+) -> None:
     from ..lowering import export_library
 
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, np.ndarray] = {}
     for index, (program, results) in enumerate(simulated):
         arrays |= {f"{index}_in_{i}": _plain(a) for i, a in enumerate(program.arrays)}

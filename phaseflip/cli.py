@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
+from phaseflip.interrupts import interrupts_heard
 from phaseflip.options import check_seed
 
 if TYPE_CHECKING:
@@ -346,9 +347,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with_traceback = "--traceback" in words or os.environ.get("PHASEFLIP_TRACEBACK") == "1"
     start = time.perf_counter()
     try:
-        args = _parser().parse_args(words)
-        with _standard_output_kept_clean():
-            outcome = args.handler(args)
+        with interrupts_heard():
+            args = _parser().parse_args(words)
+            with _standard_output_kept_clean():
+                outcome = args.handler(args)
         if as_json:
             _write(json.dumps(outcome.report, allow_nan=False) + "\n")
         else:
@@ -359,6 +361,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _fail(str(error), as_json)
         return BAD_INPUT
     except KeyboardInterrupt:
+        exec(
+            ""
+        )  # Python notes an interrupt inside of exec(text), and would end by SIGINT instead of by our code
         _fail(f"interrupted after {time.perf_counter() - start:.1f} s", as_json)
         return INTERRUPTED
     except Exception as error:

@@ -22,6 +22,7 @@ import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
+from phaseflip.interrupts import interrupts_heard
 from phaseflip.kernel_files import load_file, one_line
 from phaseflip.tvm_version import check_tvm_version
 
@@ -196,7 +197,8 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
 
     use_light_stacks()
     try:
-        func = kernel.factory(M, N, K)
+        with interrupts_heard():
+            func = kernel.factory(M, N, K)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a kernel is anybody's code: SystemExit, its own kinds
@@ -257,7 +259,8 @@ def list_kernels() -> list[Kernel]:
     """
     check_tvm_version()
     try:
-        package = importlib.import_module(KERNEL_PACKAGE)
+        with interrupts_heard():
+            package = importlib.import_module(KERNEL_PACKAGE)
     except Exception as error:
         raise BadInput(
             f"the package {KERNEL_PACKAGE!r} cannot be imported ({one_line(error)}); "
@@ -267,7 +270,8 @@ def list_kernels() -> list[Kernel]:
     for info in pkgutil.iter_modules(getattr(package, "__path__", [])):
         module_name = f"{KERNEL_PACKAGE}.{info.name}"
         try:
-            kernel = getattr(importlib.import_module(module_name), "KERNEL", None)
+            with interrupts_heard():
+                kernel = getattr(importlib.import_module(module_name), "KERNEL", None)
         except KeyboardInterrupt:
             raise
         except BaseException as error:

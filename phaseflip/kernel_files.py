@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from phaseflip.errors import BadInput
+from phaseflip.interrupts import interrupts_heard
 
 _LONGEST_REASON = 300
 _FILES_KEPT = 128
@@ -41,7 +42,8 @@ def load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
     module.__file__ = str(file)
     sys.modules[name] = module
     try:
-        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+        with interrupts_heard():
+            exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, KeyboardInterrupt):

@@ -19,6 +19,7 @@ from . import device_ir as ir
 from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan
+from .interrupts import interrupts_heard
 from .light_stacks import use_light_stacks
 from .tvm_version import check_tvm_version
 
@@ -81,7 +82,8 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     started = time.perf_counter()
     try:
         loops: dict[Any, ir.Site] = {}
-        host, device = _run_passes({"main": tir.mark_lines(func, loops)}, arch)
+        with interrupts_heard():
+            host, device = _run_passes({"main": tir.mark_lines(func, loops)}, arch)
     except (BadInput, UnsupportedInstruction):
         raise
     except Exception as error:
@@ -154,8 +156,8 @@ def export_library(functions: dict[str, Any], arch: str, file: Path, compile: Co
 def _runtime_module(functions: dict[str, Any], arch: str, compile: Compile) -> Any:
     """Host and device modules of all functions."""
     build = importlib.import_module("tvm.tirx.build")
-    lowered = _run_passes(functions, arch)
-    with compiling_by(compile):
+    with interrupts_heard(), compiling_by(compile):
+        lowered = _run_passes(functions, arch)
         return build.tir_to_runtime(*lowered, _host_target())
 
 

@@ -1,12 +1,16 @@
 """Fixed bugs of the command line and of what it is given."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from phaseflip import cli, cuda_runtime, faults, silicon
+from phaseflip import cli, cuda_runtime, faults, lowering, silicon
 from phaseflip.conformance import suite
 from phaseflip.errors import BadInput
 from phaseflip.json_files import append_line
@@ -140,3 +144,62 @@ def test_a_cut_off_archive_of_arrays_was_a_difference_from_the_gpu(tmp_path, mon
         (tmp_path / "own.npz").write_bytes(whole[:size])
         with pytest.raises(BadInput, match=r"own.npz is damaged \(.*\); build own anew"):
             suite.differences((str(tmp_path), "own", None))
+
+
+def interrupted_within_tvm(becomes):
+    """TVM's passes while Ctrl-C comes: the KeyboardInterrupt becomes another error there, or nothing."""
+
+    def passes(functions, arch):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.sigtimedwait([], 0)  # here at the latest
+        except KeyboardInterrupt:
+            if becomes is not None:
+                raise becomes("Traceback: ...") from None
+        return {}, {}
+
+    return passes
+
+
+@pytest.mark.parametrize("becomes", [RuntimeError, None, KeyboardInterrupt])
+@pytest.mark.parametrize("command", ["run", "compare", "build"])
+def test_an_interrupt_while_tvm_lowers_was_bad_input_or_lost(becomes, command, monkeypatch, capsys):
+    monkeypatch.setattr(lowering, "_run_passes", interrupted_within_tvm(becomes))
+    monkeypatch.setattr("phaseflip.build.find_nvcc", lambda: "nvcc")
+    lowering._lowered.cache_clear()
+    words = {
+        "run": ["run", "hgemm_v1", "128", "128", "64"],
+        "compare": ["compare", "128", "128", "64", "--kernels", "hgemm_v1"],
+        "build": ["build", "hgemm_v1", "128", "128", "64", "-o", "not-made"],
+    }
+    before = signal.getsignal(signal.SIGINT)
+    assert cli.main(words[command]) == 130
+    assert capsys.readouterr().err.startswith("phaseflip: interrupted after ")
+    assert signal.getsignal(signal.SIGINT) is before and not os.path.exists("not-made")
+
+
+@pytest.mark.parametrize("becomes", ["ValueError", "SystemExit", "None"])
+def test_an_interrupt_of_a_kernel_file_was_its_own_error(becomes, tmp_path, capsys):
+    file = tmp_path / "file.py"
+    file.write_text(
+        "import os, signal\n"
+        "def factory(M, N, K):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        signal.sigtimedwait([], 0)\n"
+        "    except KeyboardInterrupt:\n"
+        f"        if {becomes}: raise {becomes} from None\n"
+    )
+    assert cli.main(["run", f"{file}:factory", "128", "128", "64"]) == 130
+    assert capsys.readouterr().err.startswith("phaseflip: interrupted after ")
+
+
+def test_an_interrupt_inside_of_exec_ended_the_process_by_a_signal():
+    script = (
+        "import sys, phaseflip.cli as cli\n"
+        "cli._parser = lambda: exec('raise KeyboardInterrupt')\n"
+        "sys.exit(cli.main(['list']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("phaseflip: interrupted after ")

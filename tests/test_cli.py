@@ -427,7 +427,7 @@ def test_unknown_kernel_schedule_and_inputs(run: Any) -> None:
     ("source", "factory", "fragments"),
     [
         (None, "f", ["no kernel file"]),
-        ("def g(M, N, K): return 1", "f", ["no factory 'f'", "g"]),
+        ("def g(M, N, K): return 1", "f", ["no factory or Kernel 'f'", "g"]),
         ("f = 3", "f", ["not a factory"]),
         ("def f(M, N, K): return 1", "f", ["PrimFunc", "int"]),
         ("def f(M, N, K): return None", "f", ["PrimFunc", "NoneType"]),

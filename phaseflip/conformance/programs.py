@@ -23,6 +23,7 @@ from ..capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
 from ..finding import errors
+from ..interrupts import interrupts_heard
 from ..kernel_files import load_file, one_line
 from .case import FAMILIES, Program
 from .suite import Compile, Progress, Simulated, compiler, write
@@ -109,7 +110,8 @@ def programs_of(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _called(factory: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
-        made = factory(**arguments)
+        with interrupts_heard():
+            made = factory(**arguments)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -130,7 +132,8 @@ def _imported(file: Path) -> ModuleType:
     name = ".".join(file.relative_to(root).with_suffix("").parts)
     sys.path.insert(0, str(root))
     try:
-        module = importlib.import_module(name.removesuffix(".__init__"))
+        with interrupts_heard():
+            module = importlib.import_module(name.removesuffix(".__init__"))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # anybody's code, as kernels are

@@ -61,7 +61,7 @@ def _conformance(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     check_between("--percent", args.percent, 1, LARGEST_SCALE)
     check_output(args.output, "conformance programs", keys=("family", "programs"))
-    from phaseflip.conformance import programs, suite
+    from phaseflip.conformance import programs, ready, suite
 
     gpu = first_gpu()
     arch = args.arch or (ARCHS.get(gpu.capability, "") if gpu else "") or "sm_90a"
@@ -69,9 +69,10 @@ def _conformance(args: argparse.Namespace) -> Outcome:
     drawn = suite.families_for(arch, args.family) if args.family or not own else []
     folder = Path(args.output)
     built = {m["family"]: m for m in suite.manifests(folder)} if folder.is_dir() else {}
+    ready.check_made_for(folder, built.values(), arch, drawn, args.seed, args.percent)
     for family in drawn:
         if family.name not in built:
-            count = max(1, family.programs * args.percent // 100)
+            count = ready.programs_of_percent(family, args.percent)
             suite.build(folder, family, arch, args.seed, count)
     for name, path in own.items():
         if built.get(name, {}).get("sources_sha256") != programs.digest(path):
@@ -80,6 +81,8 @@ def _conformance(args: argparse.Namespace) -> Outcome:
     if not args.family and not own:
         wanted |= {name for name, m in built.items() if "sources_sha256" in m}
     found = [m for m in suite.manifests(folder) if m["family"] in wanted]
+    for manifest in found:
+        ready.check_files(folder, manifest)
     families: dict[str, Any] = {
         m["family"]: {
             "programs": len(m["programs"]), "cases": sum(p["cases"] for p in m["programs"]),

@@ -20,6 +20,7 @@ from phaseflip.folders import check_output
 from phaseflip.options import add_kernel_and_shape, check_between, check_seed, worker_processes
 
 MOST_LAUNCHES = 100_000
+REPORT = "report.md"
 
 
 def add_commands(
@@ -102,7 +103,13 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
     """The manifest of the folder, which is prepared if it is not; BadInput where it is of something else."""
     from phaseflip import silicon
 
-    check_output(args.output, "mutants", names=(silicon.MANIFEST, silicon.SIMULATED))
+    check_output(
+        args.output,
+        "mutants",
+        names=(silicon.MANIFEST, silicon.SIMULATED),
+        files=(silicon.MANIFEST, silicon.LAUNCHES, silicon.SANITIZER, REPORT),
+        folders=(silicon.SIMULATED, *silicon.POLL_LIMIT_MS),
+    )
     shape = [args.M, args.N, args.K]
     manifest = silicon.read_manifest(args.output)
     if manifest is None:
@@ -127,6 +134,7 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
             raise BadInput(
                 f"{args.output} holds no kernel to launch: {mutant['refused']}; give another folder"
             )
+    silicon.check_compiled(args.output, manifest)
     return manifest
 
 
@@ -142,7 +150,7 @@ def _launched(
     runs, verdicts = silicon.read_launches(folder), silicon.read_verdicts(folder)
     table = silicon_report.merged(manifest, runs, verdicts)
     report = silicon_report.summary(table)
-    page = folder / "report.md"
+    page = folder / REPORT
     tables = (
         silicon_report.catalogue_table(table),
         silicon_report.operator_table(table),

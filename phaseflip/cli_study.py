@@ -13,29 +13,20 @@ import hashlib
 import json
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
 from phaseflip.options import check_seed, worker_processes
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from phaseflip.study_results import MutantResult
+from phaseflip.study_tables import study_rows
 
 Rows = list[tuple[str, str]]
 DEFAULT_DIRECTORY = "build/study"
+PAGE = "report.html"
 LONGEST_LIMIT_S = 86400.0
-TABLE_COLUMNS = 118
-SHORT = {
-    "killed as expected": "as expected",
-    "killed otherwise": "otherwise",
-}
 
 
 def add_commands(
@@ -117,7 +108,6 @@ def add_commands(
     study.add_argument(
         "-o",
         dest="directory",
-        default="",
         metavar="DIR",
         help="for results.jsonl and report.html; it belongs to one study "
         f"(default: a directory under {DEFAULT_DIRECTORY} for each study)",
@@ -251,12 +241,14 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
     from phaseflip.study_report import write_report
     from phaseflip.study_results import ABOUT, RESULTS, mutants, summary
 
-    if args.directory:
-        check_output(args.directory, "study", names=(ABOUT, RESULTS))
+    own = {"names": (ABOUT, RESULTS), "files": (ABOUT, RESULTS, PAGE)}
+    if args.directory is not None:
+        check_output(args.directory, "study", **own)
     plan = make_plan(
         args.kernels, args.faults, args.shapes, n_schedules=args.schedules, seed=args.seed
     )
     directory = Path(args.directory or Path(DEFAULT_DIRECTORY, _digest(plan.about)))
+    check_output(directory, "study", **own)
     with _progress_bar() as progress:
         outcomes = run_study(
             plan,
@@ -266,7 +258,7 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
             dask=args.dask,
             progress=progress,
         )
-    page = directory / "report.html"
+    page = directory / PAGE
     write_report(outcomes, page)
     report = summary(outcomes) | {
         "without_site": list(plan.without_site),
@@ -279,93 +271,6 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
     ):
         code = HARNESS_ERROR
     return Outcome(code, report, study_rows(report, mutants(outcomes)))
-
-
-def study_rows(report: dict[str, Any], results: Sequence[MutantResult]) -> Rows:
-    """Tables and lists for people. They hold no times, so that an interrupted study ends with the same."""
-    tables = {
-        "Mutants by fate (killed as expected, killed otherwise, ...)": _fates(report),
-        "Faults by kernel": _matrix(results),
-        "Killed mutants by oracle, each on its own": _oracles(report),
-    }
-    lines = [line for title, table in tables.items() for line in (title, *_lines(table), "")]
-    lines.append(
-        f"In {report['numbers_pass']} of {report['runs']} runs the kernel is wrong and the chapter's tolerance test passes."
-    )
-    lists = {
-        "Equivalent (no run differs from the original)": [
-            f"{entry['mutant']}, on {entry['runs']} runs: {entry['text']}"
-            for entry in report["equivalent"]
-        ],
-        "No site in these kernels": report["without_site"],
-        "Did not end within the time limit": report["timed_out"],
-        "Problems": report["problems"],
-    }
-    for title, entries in lists.items():
-        if entries:
-            lines += ["", f"{title}:", *(f"  {entry}" for entry in entries)]
-    lines.append("")
-    rows = [("", line) for line in lines]
-    rows += [("results   ", report["results"]), ("page      ", report["report"])]
-    return [*rows, ("verdict   ", "PASSED" if not report["problems"] else "FAILED")]
-
-
-def _fates(report: dict[str, Any]) -> Table:
-    table = _table("kernel")
-    counts = report["kernels"]
-    for name in ("mutants", *next(iter(counts.values()))):
-        table.add_column(SHORT.get(name, name), justify="right")
-    table.add_column("control")
-    for kernel, by_fate in counts.items():
-        numbers = [sum(by_fate.values()), *by_fate.values()]
-        table.add_row(kernel, *map(str, numbers), report["control"].get(kernel, ""))
-    return table
-
-
-def _matrix(results: Sequence[MutantResult]) -> Table:
-    from phaseflip.study_results import faults_in_order
-
-    table = _table("fault")
-    kernels = list(dict.fromkeys(m.kernel for m in results))
-    for kernel in kernels:
-        table.add_column(kernel)
-    for fault in faults_in_order(results):
-        cells = []
-        for kernel in kernels:
-            fates = Counter(m.fate for m in results if (m.kernel, m.fault) == (kernel, fault))
-            counted = [
-                f"{n if n > 1 else ''} {SHORT.get(fate, fate)}".strip() for fate, n in fates.items()
-            ]
-            cells.append(", ".join(counted))
-        table.add_row(fault, *cells)
-    return table
-
-
-def _oracles(report: dict[str, Any]) -> Table:
-    table = _table("oracle")
-    table.add_column("notices", justify="right")
-    table.add_column("misses", justify="right")
-    for oracle, counts in report["oracles"].items():
-        table.add_row(oracle, str(counts["notices"]), str(counts["misses"]))
-    return table
-
-
-def _table(first_column: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first_column, no_wrap=True)
-    return table
-
-
-def _lines(table: Table) -> list[str]:
-    from rich.console import Console
-
-    console = Console(width=TABLE_COLUMNS, color_system=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(table)
-    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 @contextlib.contextmanager

@@ -17,11 +17,21 @@ UNFINISHED = ".unfinished-"
 
 
 def check_output(
-    directory: str | Path, what: str, *, names: tuple[str, ...] = (), keys: tuple[str, ...] = ()
+    directory: str | Path,
+    what: str,
+    *,
+    names: tuple[str, ...] = (),
+    keys: tuple[str, ...] = (),
+    files: tuple[str, ...] = (),
+    folders: tuple[str, ...] = (),
 ) -> None:
     """BadInput where `directory` exists, is not empty and is no `what` ("study"): none of these names lies in it, and
-    no .json file that holds an object with all of these keys."""
+    no .json file that holds an object with all of these keys. Nor may a folder be where one of `files` is to be written,
+    or a file where one of `folders` is.
+    """
     folder = Path(directory)
+    if not os.fspath(directory):
+        raise BadInput("the name of the folder for output is empty; give one, such as build/new")
     try:
         if not folder.exists():
             return
@@ -32,6 +42,17 @@ def check_output(
         raise BadInput(
             f"the folder {directory} is not empty and holds no {what}; give a new folder, or an empty one"
         )
+    for name in files:
+        check_no_folder(folder / name)
+    for name in folders:
+        if (folder / name).exists() and not (folder / name).is_dir():
+            raise BadInput(f"{folder / name} is a file, where a folder is to be made; remove it")
+
+
+def check_no_folder(file: Path) -> None:
+    """BadInput where a folder has the name of a file that is to be written."""
+    if file.is_dir():
+        raise BadInput(f"{file} is a folder, where a file is to be written; remove it")
 
 
 @contextlib.contextmanager
@@ -51,8 +72,7 @@ def written_whole(directory: str | Path) -> Iterator[Path]:
         yield made
         targets = {file: folder / file.name for file in sorted(made.iterdir(), key=_is_manifest)}
         for target in targets.values():
-            if target.is_dir():
-                raise BadInput(f"{target} is a folder, where a file is to be written; remove it")
+            check_no_folder(target)
         for target in filter(_is_manifest, targets.values()):
             target.unlink(missing_ok=True)  # what has a manifest is complete
         for file, target in targets.items():

@@ -57,6 +57,11 @@ class Prebuilt:
         """Path of its .so, .cubin or .json."""
         return self.directory / (self.stem + suffix)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether library and machine code are there."""
+        return all(self.file(suffix).is_file() for suffix in (".so", ".cubin"))
+
     def write_manifest(self) -> None:
         """Write the .json, last of its files: what has one is complete."""
         found = {k: v for k, v in asdict(self).items() if k != "directory"}
@@ -132,7 +137,7 @@ def find_prebuilt(
     wanted = "x".join(map(str, shape))
     if matching:
         for suffix in (".so", ".cubin"):
-            if not matching[0].file(suffix).exists():
+            if not matching[0].file(suffix).is_file():
                 raise BadInput(f"{matching[0].file(suffix)} is missing; build the kernel again")
         return matching[0]
     if same_shape:

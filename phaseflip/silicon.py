@@ -26,6 +26,7 @@ from .errors import BadInput
 from .isolation import RAISED, RETURNED, WorkerPool
 from .json_files import append_line, has_keys, read_lines, read_object
 from .poll_limit import GO_ON
+from .prebuilt import read_directory
 from .silicon_launch import TOOLS, sanitize, together
 
 FORMAT = 2
@@ -259,6 +260,20 @@ def read_manifest(directory: str | Path) -> dict[str, Any] | None:
     ):
         raise BadInput(f"{file} is damaged; {remedy}")
     return manifest
+
+
+def check_compiled(directory: str | Path, manifest: dict[str, Any]) -> None:
+    """BadInput unless the folder still has the compiled mutants."""
+    for name in POLL_LIMIT_MS:
+        folder = Path(directory, name)
+        there = {b.kernel for b in read_directory(folder) if b.is_whole} if folder.is_dir() else ()
+        kinds = ("catalogue", "control") + (("mutation",) if name == "launched" else ())
+        for mutant in built(manifest, kinds):
+            if mutant["stem"] not in there:
+                raise BadInput(
+                    f"{folder} lacks the compiled {mutant['stem']!r}; remove {Path(directory, MANIFEST)} and repeat the"
+                    " command where TVM and nvcc are"
+                )
 
 
 def read_launches(directory: str | Path) -> list[dict[str, Any]]:

@@ -154,7 +154,9 @@ def _read(path: Path) -> dict[Key, Outcome]:
         try:
             known[key_of(outcome)] = outcome
         except TypeError:
-            raise BadInput(f"line {number} of {path} is no outcome of a study") from None
+            raise BadInput(
+                f"line {number} of {path} is no outcome of a study; remove the line, and its run is repeated"
+            ) from None
     return known
 
 

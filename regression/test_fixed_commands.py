@@ -203,3 +203,21 @@ def test_an_interrupt_inside_of_exec_ended_the_process_by_a_signal():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("phaseflip: interrupted after ")
+
+
+@pytest.mark.parametrize("name", ["report.html", "results.jsonl", "study.json"])
+def test_a_folder_named_like_a_file_of_a_study_was_a_fault_of_the_harness(name, tmp_path, capsys):
+    (tmp_path / name).mkdir()
+    if name == "report.html":
+        (tmp_path / "study.json").write_text("")
+    words = ["study", "--kernels", "hgemm_v1", "--faults", "missing-commit", "-o", str(tmp_path)]
+    assert cli.main(words) == 2
+    sentence = f"{tmp_path / name} is a folder, where a file is to be written; remove it"
+    assert capsys.readouterr().err == f"phaseflip: {sentence}\n"
+
+
+@pytest.mark.parametrize("command", ["build", "silicon", "conformance", "study"])
+def test_an_empty_name_of_a_folder_was_the_current_one(command, capsys):
+    kernel = [] if command in ("conformance", "study") else ["hgemm_v1", "128", "128", "64"]
+    assert cli.main([command, *kernel, "-o", ""]) == 2
+    assert "the name of the folder for output is empty; give one" in capsys.readouterr().err

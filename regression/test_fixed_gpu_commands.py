@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from phaseflip import capability, cli
+from phaseflip import capability, cli, silicon
 from phaseflip.build import build
 from phaseflip.cuda_compile import Cubin
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel, find_kernel
 from phaseflip.lowering import lower_once
-from phaseflip.prebuilt import read_directory
+from phaseflip.prebuilt import find_prebuilt, read_directory
+from tests.test_build import made, needs_nvcc
 
-HAS_NVCC = any(shutil.which("nvcc", path=path) for path in (None, "/usr/local/cuda/bin"))
-needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="no nvcc on this machine")
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 HOPPER, BLACKWELL = f"{KERNELS}/hgemm_sm90.py", f"{KERNELS}/hgemm_v1.py"
 SHAPE = (128, 128, 64)
@@ -142,3 +143,144 @@ def test_a_folder_whose_build_was_cut_short_was_refused_afterwards(tmp_path, mon
     assert cli.main(words) == 0
     assert cli.main(words) == 0
     assert sorted(f.suffix for f in folder.iterdir()) == [".cubin", ".json", ".so"]
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr("phaseflip.cli_conformance.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.cli_silicon.first_gpu", lambda: None)
+
+
+@pytest.fixture
+def suite_folder(tmp_path, no_gpu):
+    """Two families as `conformance --percent 4 --seed 1` leaves them, their code apart."""
+    for name, count in (("matrix", 1), ("mbarrier", 1)):
+        manifest = {
+            "format": 2, "family": name, "arch": "sm_90a", "seed": 1, "programs": [{"cases": 2}] * count,
+        }  # fmt: skip
+        (tmp_path / f"{name}.json").write_text(json.dumps(manifest))
+        np.savez(tmp_path / f"{name}.npz", x=np.arange(1000))
+        for suffix in (".so", ".cubin"):
+            (tmp_path / f"{name}{suffix}").write_bytes(b"\x7fELF and more")
+    return tmp_path
+
+
+SUITE = ["--seed", "1", "--percent", "4", "--family", "matrix", "--family", "mbarrier"]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--seed", "5"], "was made for --seed 1, not 5; give another folder"),
+        (["--percent", "20"], "was made for another --percent (1 of 12 programs of matrix), not 20; give another folder"),
+        (["--arch", "sm_100a"], "was made for --arch sm_90a, not sm_100a; give another folder"),
+        (["--seed", "5", "--family", "scalar"], "was made for --seed 1, not 5; give another folder"),
+    ],
+)  # fmt: skip
+def test_conformance_ignored_options_that_its_folder_was_not_made_for(
+    suite_folder, more, sentence, capsys
+):
+    words = ["conformance", "-o", str(suite_folder), *SUITE]
+    assert cli.main(words) == 0
+    assert cli.main([*words, "--percent", "5"]) == 0  # as many programs
+    capsys.readouterr()
+    assert cli.main([*words, *more]) == 2
+    assert capsys.readouterr().err == f"phaseflip: {suite_folder} {sentence}\n"
+
+
+def spoiled(file: Path) -> None:
+    """One byte in the middle of the data is another one."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def folder_instead(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        (".npz", lambda file: file.write_bytes(b"garbage")),
+        (".npz", spoiled),
+        (".npz", Path.unlink),
+        (".so", folder_instead),
+        (".so", lambda file: file.write_bytes(b"")),
+        (".cubin", Path.unlink),
+    ],
+)
+def test_conformance_called_a_damaged_folder_ready(suite_folder, suffix, damage, capsys):
+    file = suite_folder / f"mbarrier{suffix}"
+    damage(file)
+    assert cli.main(["conformance", "-o", str(suite_folder), *SUITE]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"phaseflip: {file} is missing or damaged; remove it and mbarrier.json and repeat the command where nvcc is\n"
+    )
+
+
+@pytest.fixture
+def mutants(tmp_path, no_gpu):
+    """A folder as `silicon` prepares it, its code apart."""
+    found = []
+    for fault, kind in (("no-op", "control"), ("drop-guard", "mutation"), ("x", "mutation")):
+        stem = f"hgemm_sm90 {fault} 0"
+        found.append({"stem": stem, "kind": kind, "refused": "refused" * (fault == "x")})
+        for name in silicon.POLL_LIMIT_MS:
+            if fault == "no-op" or (fault, name) == ("drop-guard", "launched"):
+                (tmp_path / name).mkdir(exist_ok=True)
+                made(tmp_path / name, stem, shape=SHAPE)
+    manifest = {
+        "format": silicon.FORMAT, "kernel": "hgemm_sm90", "shape": list(SHAPE), "arch": "sm_90a", "seed": 0,
+        "faults": ["catalogue", "mutations"], "mutants": found,
+    }  # fmt: skip
+    (tmp_path / silicon.MANIFEST).write_text(json.dumps(manifest))
+    return tmp_path
+
+
+def test_silicon_called_a_folder_ready_that_lacks_mutants(mutants, capsys):
+    words = ["silicon", "hgemm_sm90", "128", "128", "64", "-o", str(mutants)]
+    assert cli.main(words) == 0  # `simulated` is not needed any more
+    capsys.readouterr()
+    for name, stem in (("sanitized", "no-op"), ("launched", "drop-guard")):
+        (lost,) = (mutants / name).glob(f"*{stem.replace('-', '*')}*.so")
+        lost.unlink()
+        assert cli.main(words) == 2
+        assert capsys.readouterr().err == (
+            f"phaseflip: {mutants / name} lacks the compiled 'hgemm_sm90 {stem} 0'; remove"
+            f" {mutants / silicon.MANIFEST} and repeat the command where TVM and nvcc are\n"
+        )
+        lost.write_bytes(b"")
+    shutil.rmtree(mutants / "launched")
+    assert cli.main(words) == 2
+    assert "launched lacks the compiled 'hgemm_sm90 no-op 0'" in capsys.readouterr().err
+    (mutants / "launched").write_text("")
+    assert cli.main(words) == 2
+    assert "launched is a file, where a folder is to be made; remove it" in capsys.readouterr().err
+
+
+def test_silicon_and_a_kernel_that_an_earlier_release_found_not_to_compile(mutants, capsys):
+    manifest = json.loads((mutants / silicon.MANIFEST).read_text())
+    manifest["mutants"][0]["refused"] = "nvcc cannot compile the kernel"
+    (mutants / silicon.MANIFEST).write_text(json.dumps(manifest))
+    assert cli.main(["silicon", "hgemm_sm90", "128", "128", "64", "-o", str(mutants)]) == 2
+    assert "no kernel to launch: nvcc cannot compile the kernel; give" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["report.md", "launches.jsonl", "sanitizer.jsonl", "mutants.json"])
+def test_a_folder_named_like_a_file_of_silicon(mutants, name, capsys):
+    if (mutants / name).exists():
+        (mutants / name).unlink()
+    (mutants / name).mkdir()
+    assert cli.main(["silicon", "hgemm_sm90", "128", "128", "64", "-o", str(mutants)]) == 2
+    sentence = f"{mutants / name} is a folder, where a file is to be written; remove it"
+    assert capsys.readouterr().err == f"phaseflip: {sentence}\n"
+
+
+@pytest.mark.parametrize("suffix", [".so", ".cubin"])
+def test_a_folder_named_like_a_file_of_a_compiled_kernel(tmp_path, suffix):
+    folder_instead(made(tmp_path, "mine.py:f", shape=SHAPE).file(suffix))
+    with pytest.raises(BadInput, match=rf"sm_90a\{suffix} is missing; build the kernel again"):
+        find_prebuilt(tmp_path, "mine.py:f", SHAPE)

@@ -46,13 +46,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    threshold, directory = config.getoption("--baseline-threshold"), _directory(config)
+    if not 0 <= threshold < 1:
+        raise pytest.UsageError(
+            f"argument --baseline-threshold: {threshold:g} is not a part such as 0.03, at least 0 and below 1"
+        )
+    if directory.exists() and not directory.is_dir():
+        raise pytest.UsageError(f"argument --baselines: {directory} is a file, not a folder")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """An option for baselines that no chosen test heeds is a mistake. Under xdist, which takes no times, they say so."""
+    config = session.config
+    usual = {
+        "--update-baselines": False,
+        "--baselines": str(baselines.DIRECTORY),
+        "--baseline-threshold": baselines.THRESHOLD,
+    }
+    given = [option for option, value in usual.items() if config.getoption(option) != value]
+    heeded = any("gpu_baselines" in getattr(item, "fixturenames", ()) for item in session.items)
+    if given and session.items and not heeded and not hasattr(config, "workerinput"):
+        raise pytest.UsageError(
+            f"{' and '.join(given)}: no test here takes times on a GPU; give one with the fixture gpu_benchmark,"
+            " such as regression/test_gpu_performance.py"
+        )
+
+
+def _directory(config: pytest.Config) -> Path:
+    return Path(config.rootpath, config.getoption("--baselines"))
+
+
 class Session:
     """The times that this run of pytest takes on the GPU."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.update = bool(config.getoption("--update-baselines"))
         self.threshold = float(config.getoption("--baseline-threshold"))
-        self.directory = Path(config.rootpath, config.getoption("--baselines"))
+        self.directory = _directory(config)
         self.machine: Machine | None = None
         self.commits: list[dict[str, Any]] = []
         self.baseline: baselines.Recorded | None = None

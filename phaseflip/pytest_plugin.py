@@ -91,12 +91,28 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         if config.getoption("--device") == "cuda":
             choose_device("cuda")
+        if config.getoption("--prebuilt") is not None:
+            _check_prebuilt(config.getoption("--device"), config.getoption("--prebuilt"))
         if config.getoption("--kernel"):
             _chosen_kernels(config)
         for name in config.getoption("--schedule") or ():
             _check_schedule(name)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def _check_prebuilt(device: str, directory: str) -> None:
+    """Raise BadInput where compiled kernels would go unused: without a GPU, or if there are none."""
+    from phaseflip.prebuilt import read_directory
+
+    if device == "sim":
+        raise BadInput("--prebuilt is code for a GPU, which --device sim does not run")
+    if not read_directory(directory):
+        raise BadInput(
+            f"{directory} holds no compiled kernel; python -m phaseflip build ... -o makes one"
+        )
+    if choose_device().name == "sim":
+        raise BadInput("--prebuilt is code for a GPU, and there is none here that runs any")
 
 
 def _one_thread_per_worker(config: pytest.Config) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_build import made
+
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
 NO_TORCH = "import sys; sys.modules['torch'] = None; from phaseflip import devices; "
@@ -77,16 +79,58 @@ def test_a_kernel_file_as_option(suite: pytest.Pytester) -> None:
         (("--device", "tpu"), "*--device*tpu*"),
         (("--kernel", "hgemm_v0"), "*unknown kernel 'hgemm_v0'*hgemm_v1*"),
         (("--schedule", "lazily"), "*lazily*in-order*"),
+        (("--prebuilt", "nowhere"), "*there is no folder nowhere; python -m phaseflip build*"),
+        (("--prebuilt", "."), "*. holds no compiled kernel; python -m phaseflip build*"),
+        (
+            ("--device", "sim", "--prebuilt", "."),
+            "*--prebuilt is code for a GPU, which --device sim*",
+        ),
+        (
+            ("--update-baselines",),
+            "*--update-baselines: no test here takes times on a GPU; give one with *",
+        ),
+        (
+            ("--baselines", "x", "--baseline-threshold", "0.1"),
+            "*--baselines and --baseline-threshold: no test*",
+        ),
+        (
+            ("--baselines", "test_own.py"),
+            "*argument --baselines: */test_own.py is a file, not a folder",
+        ),
+        (
+            ("--baseline-threshold", "nan"),
+            "*--baseline-threshold: nan is not a part such as 0.03, *",
+        ),
+        (("--baseline-threshold", "1"), "*--baseline-threshold: 1 is not a part such as 0.03, *"),
     ],
 )
 def test_bad_options_are_usage_errors(
     suite: pytest.Pytester, words: tuple[str, ...], fragment: str
 ) -> None:
-    suite.makepyfile("def test_it(): pass")
+    suite.makepyfile(test_own="def test_it(): pass")
     result = run(suite, *words)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([fragment])
     assert "Traceback" not in result.stderr.str()
+
+
+def test_compiled_kernels_without_a_gpu_are_a_usage_error(suite: pytest.Pytester) -> None:
+    made(suite.path)
+    suite.makepyfile("def test_it(): pass")
+    result = run(suite, "--prebuilt", ".")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--prebuilt is code for a GPU, and there is none here that*"])
+    suite.makeconftest(PRETENDED_H200)
+    run(suite, "--prebuilt", ".").assert_outcomes(passed=1)
+
+
+def test_the_readme_takes_each_kernel_at_its_smallest_shape(suite: pytest.Pytester) -> None:
+    """hgemm_v8 takes no 128x128x64."""
+    text = (ROOT / "README.md").read_text()
+    test = text[text.index("def test_every_kernel_at_its_smallest") :].partition("\n\n")[0]
+    suite.makepyfile(f"from phaseflip.verify import verify\n\n\n{test}\n")
+    suite.makeconftest("")  # with PyTorch
+    run(suite, "--kernel", "hgemm_v8", "--device", "sim").assert_outcomes(passed=1)
 
 
 def test_workers_by_kernel_and_with_one_blas_thread(suite: pytest.Pytester) -> None:

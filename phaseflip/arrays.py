@@ -73,15 +73,23 @@ def _from_torch(array: Any, wanted: str) -> np.ndarray:
         raise BadInput(f"{wanted}, not of dtype {array.dtype}") from None
 
 
-def copy_back(arrays: Sequence[Any], results: list[np.ndarray]) -> None:
+def check_writable(arrays: Sequence[np.ndarray], names: Sequence[str], written: set[str]) -> None:
+    """BadInput if one of the arrays that a kernel writes to is read-only."""
+    for array, name in zip(arrays, names, strict=True):
+        if name in written and not array.flags.writeable:
+            raise BadInput(
+                f"the kernel writes to {name}, which is read-only here; pass a writable array"
+            )
+
+
+def copy_back(arrays: Sequence[Any], results: dict[str, np.ndarray]) -> None:
     """Write results into the caller's arrays (torch tensors share memory with their NumPy views); BadInput if read-only."""
     views = [a if isinstance(a, np.ndarray) else _from_torch(a, "the array") for a in arrays]
-    changed = [(v, r) for v, r in zip(views, results, strict=True) if v.tobytes() != r.tobytes()]
-    for view, _ in changed:
-        if not view.flags.writeable:
-            raise BadInput("an array that the kernel writes to is read-only; pass a writable one")
-    for view, result in changed:
-        view[...] = result
+    pairs = dict(zip(results, views, strict=True))
+    changed = {name for name, view in pairs.items() if view.tobytes() != results[name].tobytes()}
+    check_writable(views, list(results), changed)
+    for name in changed:
+        pairs[name][...] = results[name]
 
 
 def _text(shape: tuple[int, ...]) -> str:

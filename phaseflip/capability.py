@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from phaseflip.devices import ARCHS
 from phaseflip.errors import BadInput
@@ -44,25 +44,15 @@ def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple
 
 def _special(function: ir.Function) -> Iterator[tuple[str, str]]:
     """(mnemonic, family) of the instructions that not every architecture has, in program order."""
-    from phaseflip.ir_queries import roots, walk
+    from phaseflip.ir_queries import calls, roots, walk
 
     for statement in walk(function.body):
         for root in roots(statement):
-            for call in _calls(root):
+            for call in calls(root):
                 name = call.name.removeprefix("tirx.ptx.")
                 family = name.partition("_")[0]
                 if family in HOMES and name != call.name and "_encode_" not in name:
                     yield _mnemonic(call, name), family
-
-
-def _calls(expression: Any) -> Iterator[ir.Call]:
-    from phaseflip import device_ir as ir
-    from phaseflip.ir_queries import children
-
-    if isinstance(expression, ir.Call):
-        yield expression
-    for child in children(expression):
-        yield from _calls(child)
 
 
 def _mnemonic(call: ir.Call, name: str) -> str:

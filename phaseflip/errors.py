@@ -11,6 +11,12 @@ class BadInput(ValueError):
     """The caller asked for something impossible; the one sentence says what is wrong and what would be right."""
 
 
+def check_text(name: str, value: Any, example: str) -> None:
+    """BadInput unless `value`, which the argument `name` was given, is text."""
+    if not isinstance(value, str):
+        raise BadInput(f"{name} is text such as {example!r}, not {value!r}")
+
+
 class UnsupportedInstruction(BadInput):
     """The kernel uses an instruction whose meaning the simulator does not know; raised before anything runs."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .errors import BadInput
+from .errors import BadInput, check_text
 
 PROFILES = ("ptx", "practice")
 CATEGORIES = ("races", "protocol", "memory", "lifecycle", "deadlock")
@@ -211,6 +211,8 @@ class Findings:
     """Collects findings under a profile and a choice of checks; the same fault at the same lines is counted."""
 
     def __init__(self, checks: str = "all", profile: str = "ptx") -> None:
+        check_text("checks", checks, "races,protocol")
+        check_text("profile", profile, "ptx")
         if profile not in PROFILES:
             raise BadInput(
                 f"unknown profile {profile!r}; the profiles are {' and '.join(PROFILES)}"

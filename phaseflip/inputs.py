@@ -27,7 +27,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from phaseflip.errors import BadInput
+from phaseflip.errors import BadInput, check_text
 
 CHUNK_COLUMNS = 64
 EXACT_FLOAT32_SUM = 2**24
@@ -52,6 +52,7 @@ def make_inputs(
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise BadInput(f"a seed is an integer from 0 up, got {seed!r}")
+    check_text("inputs", kind, "normal")
     target = numpy_dtype(dtype)
     base, *changes = kind.split("+")
     if base not in _BASES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 from . import device_ir as ir
@@ -168,6 +169,38 @@ def private_loads(function: ir.Function) -> dict[ir.Load, str]:
 
     visit(function.body, set())
     return loads
+
+
+def written_parameters(function: ir.Function) -> set[ir.Var]:
+    """Pointers and tensor maps that the function stores through, itself or by an instruction that is given one."""
+    parameters = set(function.params)
+    written: set[Any] = set()
+    behind: dict[ir.Var, set[Any]] = {}  # what a variable that holds a pointer was computed from
+    for s in walk(function.body):
+        if isinstance(s, ir.Let) and s.var.dtype == "handle":
+            behind[s.var] = set()
+            _collect_given(s.value, behind[s.var])
+        if isinstance(s, ir.Store):
+            written.add(s.buffer.root.parameter)
+        for root in roots(s):
+            for call in calls(root):
+                if decode(call).mnemonic in _GLOBAL_STORES:
+                    _collect_given(call, written)
+    for var, pointers in reversed(behind.items()):
+        if var in written:
+            written |= pointers
+    return written & parameters
+
+
+_GLOBAL_STORES = ("st.global", "cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
+
+
+def calls(e: Any) -> Iterator[ir.Call]:
+    """All calls in an expression."""
+    if isinstance(e, ir.Call):
+        yield e
+    for child in children(e):
+        yield from calls(child)
 
 
 def _loads(e: Any) -> list[ir.Load]:

@@ -20,6 +20,7 @@ from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan
 from .interrupts import interrupts_heard
+from .kernel import Kernel
 from .light_stacks import use_light_stacks
 from .tvm_version import check_tvm_version
 
@@ -77,7 +78,8 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     """
     check_tvm_version()
     if not isinstance(func, tvm.tirx.PrimFunc):
-        raise BadInput(f"a kernel is a TVM PrimFunc (T.prim_func), not {type(func).__name__}")
+        hint = "; its build(M, N, K) gives one" if isinstance(func, Kernel) else ""
+        raise BadInput(f"a kernel is a TVM PrimFunc (T.prim_func), not {type(func).__name__}{hint}")
     parameters = tir.function_parameters(func)
     started = time.perf_counter()
     try:

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from .errors import BadSchedule
+from .errors import BadSchedule, check_text
 
 NAMES = ("in-order", "eager", "lazy", "random:SEED")
 
@@ -105,7 +105,8 @@ class Random:
 
 
 def parse_schedule(text: str) -> Schedule:
-    """A fresh schedule of that name; BadSchedule names the legal ones."""
+    """A fresh schedule of that name; BadSchedule names the legal ones, and BadInput says that a name is text."""
+    check_text("schedule", text, "in-order")
     base, *rest = text.split("+")
     schedule = _parse_base(base, text)
     if rest:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .arrays import checked_arrays, copy_back
+from .arrays import check_writable, checked_arrays, copy_back
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault
 from .finding import Finding, Findings
 from .host import Launch
@@ -75,9 +75,7 @@ def simulate(
     What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
     Raises BadInput for arrays that do not fit, for unknown names, and for delays of threads that the kernel does not have.
     """
-    from .lowering import LoweredKernel, lower_once
-
-    lowered = kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
+    lowered = _lowered(kernel)
     policy = parse_schedule(schedule)
     arrays = checked_arrays(lowered.parameters, inputs)
     started = time.perf_counter()
@@ -127,7 +125,11 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
     array has been changed. Other errors that the checks find (a race) change nothing on a GPU, so here the results are
     written, and each error is a `FindingWarning`.
     """
-    run = simulate(kernel, arrays, schedule, checks)
+    lowered = _lowered(kernel)
+    views = checked_arrays(lowered.parameters, arrays)
+    if not all(view.flags.writeable for view in views):
+        check_writable(views, [name for name, _, _ in lowered.parameters], _outputs(lowered, views))
+    run = simulate(lowered, arrays, schedule, checks)
     errors = [finding for finding in run.findings if finding.severity == "error"]
     if run.stopped:
         stop = next((f for f in errors if f.code == "deadlock"), errors[0])
@@ -136,9 +138,24 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
             if stop.code == "deadlock"
             else KernelFault(stop.code, str(stop), stop.fix)
         )
-    copy_back(arrays, list(run.outputs.values()))
+    copy_back(arrays, run.outputs)
     for finding in errors:
         warnings.warn(FindingWarning(str(finding)), stacklevel=2)
+
+
+def _lowered(kernel: Any) -> Any:
+    from .lowering import LoweredKernel, lower_once
+
+    return kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
+
+
+def _outputs(lowered: Any, arrays: list[np.ndarray]) -> set[str]:
+    """The parameters that the kernel writes to, as far as its text tells without running it."""
+    from .ir_queries import written_parameters
+
+    written = written_parameters(lowered.device)
+    given = zip(lowered.device.params, lowered.host.launch(arrays).arguments, strict=True)
+    return {a.buffer if isinstance(a, TensorMap) else str(a) for p, a in given if p in written}
 
 
 def _global_memories(

@@ -119,6 +119,10 @@ def verify(
     error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate.
     """
     gpu = gpu or current_gpu()
+    if not isinstance(kernel, Kernel):
+        raise BadInput(
+            f"verify takes a phaseflip.Kernel, as find_kernel('hgemm_v1') gives one, not {kernel!r:.80}"
+        )
     if gate not in GATES:
         raise BadInput(f"unknown gate {gate!r}; known are {', '.join(GATES)}")
     parse_schedule(schedule)

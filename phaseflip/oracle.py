@@ -86,7 +86,7 @@ def reference64(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """Return A B^T in float64, each element within gamma_K(2^-53) |A||B|^T of the exact one."""
     _check_operands(A, B)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.matmul(A.astype(np.float64), B.astype(np.float64).T)
+        return np.matmul(_double(A), _double(B).T)
 
 
 # --- poison --------------------------------------------------------------------------------------
@@ -242,9 +242,15 @@ def _widen(x: np.ndarray) -> np.ndarray:
         return x.astype(np.float32)
 
 
+def _double(x: np.ndarray) -> np.ndarray:
+    """As float64, in the same way."""
+    with np.errstate(invalid="ignore"):
+        return x.astype(np.float64)
+
+
 def _magnitude(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """|A||B|^T in float64 over the finite entries."""
-    a, b = (np.abs(x.astype(np.float64)) for x in (A, B))
+    a, b = (np.abs(_double(x)) for x in (A, B))
     for x in (a, b):
         x[~np.isfinite(x)] = 0
     return np.matmul(a, b.T)
@@ -252,7 +258,7 @@ def _magnitude(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 def _inexact_reason(A: np.ndarray, B: np.ndarray, dtype: np.dtype[Any]) -> str:
     """Why a partial sum of A B^T may be inexact in float32; empty if none can."""
-    a, b = (np.abs(x.astype(np.float64)) for x in (A, B))
+    a, b = (np.abs(_double(x)) for x in (A, B))
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return "the inputs hold NaN or infinity"
     if not (a.any() and b.any()):
@@ -290,7 +296,7 @@ def _judge(
     limits: str | tuple[np.ndarray, np.ndarray],
 ) -> OracleResult:
     """Make the result: `allowed` decides, `expected` measures, `limits` explains."""
-    value = D.astype(np.float64)
+    value = _double(D)
     with np.errstate(invalid="ignore"):
         error = np.abs(value - expected)
     unclear = ~np.isfinite(error)

@@ -264,3 +264,16 @@ def test_bound_refuses_a_k_it_cannot_judge() -> None:
     A = np.zeros((1, oracle.LARGEST_K + 1), np.float16)
     with pytest.raises(BadInput, match="meaningful up to K"):
         oracle.bound_test(half([0]), A, A)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.filterwarnings("error")
+def test_no_bits_of_a_matrix_give_a_warning(dtype: type) -> None:
+    """Signalling NaNs, the poison among them, infinities and all: in A, in B and in D."""
+    every = np.arange(2**16, dtype=np.uint16).reshape(256, 256).view(dtype)
+    ones = np.ones((256, 256), dtype)
+    for D, A, B in ((every, ones, ones), (ones, every, ones), (ones, ones, every), (every,) * 3):
+        for test in (oracle.bound_test, oracle.exact_test):
+            test(D, A, B)
+        oracle.seed_tolerance_test(D, A, B, Tolerance())
+        oracle.unwritten_test(D)

@@ -25,6 +25,7 @@ from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
 from phaseflip.options import check_seed
+from phaseflip.words import quoted
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -52,12 +53,13 @@ class _Parser(argparse.ArgumentParser):
 
 def _extent(text: str) -> int:
     """A whole number in decimal digits; whether a kernel takes it, the kernel's rule says."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,4000}", text):
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number such as 512")
-    value = int(text)
-    if abs(value) > LARGEST_EXTENT:
-        raise argparse.ArgumentTypeError(f"{text[:20]} is too large; {LARGEST_EXTENT} is the limit")
-    return value
+    if len(text.lstrip("+-0")) > len(str(LARGEST_EXTENT)) or abs(int(text)) > LARGEST_EXTENT:
+        raise argparse.ArgumentTypeError(
+            f"{quoted(text)} is too large; {LARGEST_EXTENT} is the limit"
+        )
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:

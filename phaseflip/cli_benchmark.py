@@ -16,6 +16,7 @@ from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import first_gpu
 from phaseflip.errors import BadInput
 from phaseflip.options import add_kernel_and_shape
+from phaseflip.words import counted
 
 if TYPE_CHECKING:
     from phaseflip.benchmark import Ratio
@@ -90,7 +91,7 @@ def _benchmark(args: argparse.Namespace) -> Outcome:
     from phaseflip.verify import verify
 
     shape = (args.M, args.N, args.K)
-    kernel, device, gpu = chosen(args.kernel, shape, "cuda", args.prebuilt)
+    kernel, device, gpu = chosen(args.kernel, shape, "cuda", args.prebuilt, gpu_only=True)
     assert gpu is not None
     old = args.against and find_prebuilt(args.against, kernel.name, shape, device.arch)
     with gpu:
@@ -156,7 +157,7 @@ def _history(args: argparse.Namespace) -> Outcome:
         "runs": len(recorded), "shapes": {name: len(found) for name, found in shapes.items()},
     }  # fmt: skip
     rows = [("gpu       ", str(report["gpu"])), ("file      ", str(args.output))]
-    rows += [(f"{name:<24}", f"{len(found)} runs") for name, found in shapes.items()]
+    rows += [(f"{name:<24}", counted(len(found), "run")) for name, found in shapes.items()]
     return Outcome(CLEAN, report, rows)
 
 

@@ -14,6 +14,7 @@ from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, first_gpu
 from phaseflip.folders import check_output
 from phaseflip.options import check_between, check_seed
+from phaseflip.words import counted
 
 LARGEST_SCALE = 1000
 
@@ -94,7 +95,7 @@ def _conformance(args: argparse.Namespace) -> Outcome:
     report: dict[str, Any] = {"folder": args.output, "arch": arch, "cases": cases}
     rows = [("folder    ", str(args.output)), ("cases     ", f"{cases} for {arch}, simulated")]
     if gpu is not None:
-        choose_device("cuda")
+        choose_device("cuda", gpu_only=True)
         suite.manifests(folder, ARCHS[gpu.capability])
         for of in families.values():
             of["different"] = []
@@ -104,7 +105,10 @@ def _conformance(args: argparse.Namespace) -> Outcome:
                 families[r.family]["different"].append(wrong)
     for name, of in families.items():
         rows.append(
-            (f"{name:<14}", f"{of['programs']} programs, {of['cases']} cases{_judgement(of)}")
+            (
+                f"{name:<14}",
+                f"{counted(of['programs'], 'program')}, {counted(of['cases'], 'case')}{_judgement(of)}",
+            )
         )
         for d in of.get("different", []):
             what = d["what"].splitlines()[0]

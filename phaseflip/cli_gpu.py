@@ -82,22 +82,27 @@ def _build(args: argparse.Namespace) -> Outcome:
 
 
 def chosen(
-    name: str, shape: tuple[int, int, int], choice: str, directory: str | None
+    name: str,
+    shape: tuple[int, int, int],
+    choice: str,
+    directory: str | None,
+    gpu_only: bool = False,
 ) -> tuple[Kernel, Device, Gpu | None]:
     """The kernel, where it runs, and (for "cuda") the GPU's worker, not started yet.
 
     With a folder of compiled kernels, the kernel is one of them, and neither TVM's compiler nor its source is needed.
+    `gpu_only`: the command cannot do with the simulator.
     """
     if directory is None:
         if choice == "cuda":
-            choose_device(choice)  # before the kernels are imported
+            choose_device(choice, gpu_only=gpu_only)  # before the kernels are imported
         from phaseflip.kernel import find_kernel
 
         kernel = find_kernel(name)
         if choice != "sim" and (here := first_gpu()) is not None:
             arch = ARCHS.get(here.capability, "")
             kernel = replace(kernel, needs=needed(kernel, kernel.check_shape(*shape), arch))
-        device = choose_device(choice, kernel)
+        device = choose_device(choice, kernel, gpu_only)
         return kernel, device, _gpu(device, None)
     if choice == "sim":
         raise BadInput("--prebuilt is code for a GPU, which --device sim does not run")
@@ -105,7 +110,7 @@ def chosen(
 
     built = find_prebuilt(directory, name, shape)
     kernel = built.as_kernel()
-    device = choose_device("cuda", kernel)
+    device = choose_device("cuda", kernel, gpu_only=True)
     kernel = find_prebuilt(directory, name, shape, device.arch).as_kernel()
     return kernel, device, _gpu(device, directory)
 

@@ -93,7 +93,7 @@ def _silicon(args: argparse.Namespace) -> Outcome:
         return Outcome(
             CLEAN, {"folder": args.output, "device": None}, [*rows, ("GPU       ", note)]
         )
-    choose_device("cuda")
+    choose_device("cuda", gpu_only=True)
     if ARCHS.get(gpu.capability) != manifest["arch"]:
         raise BadInput(f"{args.output} was built for {manifest['arch']}, and the GPU here is {gpu}")
     return _launched(args, manifest, str(gpu), rows)

@@ -200,6 +200,7 @@ def fault_rows(outcome: dict[str, Any]) -> Rows:
         ("verdict", [outcome["fate"].upper()]),
         ("expected", [" or ".join(" + ".join(titles) for titles in outcome.get("expected", []))]),
         ("reported", [", ".join(outcome["codes"]) or outcome["reason"] or "nothing"]),
+        ("note", _note(outcome)),
         ("first", _finding_lines(outcome["first_finding"])),
         ("oracles", [f"{name:<18}{said}" for name, said in outcome["oracles"].items()]),
         ("seconds", [f"{outcome['seconds']:.3f}"]),
@@ -209,6 +210,15 @@ def fault_rows(outcome: dict[str, Any]) -> Rows:
         (f"{'' if i else label:<10}", text)
         for label, group in groups
         for i, text in enumerate(line for line in group if line)
+    ]
+
+
+def _note(outcome: dict[str, Any]) -> list[str]:
+    """What may be tried where a fault shows nothing."""
+    if outcome["fate"] != "equivalent" or outcome["kind"] == "control":
+        return []
+    return [
+        "nothing differs from the original at this shape and schedule; a larger K, more tiles or another schedule may show it"
     ]
 
 

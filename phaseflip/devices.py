@@ -96,18 +96,24 @@ def check_arch(kernel: Kernel, arch: str) -> None:
         )
 
 
-def choose_device(choice: str = "auto", kernel: Kernel | None = None) -> Device:
+def choose_device(
+    choice: str = "auto", kernel: Kernel | None = None, gpu_only: bool = False
+) -> Device:
     """Resolve ``--device`` for a kernel, or (without one) for whatever the first GPU runs.
 
     "auto" is "cuda" where the first GPU's compute capability fits the kernel, else "sim", with a note where a GPU is
     present. What only its instructions can tell fits for "cuda", and not for "auto". Raises BadInput for "cuda" without
-    a GPU, or with one that does not fit, and for an unknown name.
+    a GPU, or with one that does not fit, and for an unknown name. With `gpu_only` the simulator is no way out.
     """
     if choice not in DEVICE_CHOICES:
         raise BadInput(f"unknown device {choice!r}; choose one of {', '.join(DEVICE_CHOICES)}")
     gpu = None if choice == "sim" else first_gpu()
     if gpu is None:
         if choice == "cuda":
+            if gpu_only:
+                raise BadInput(
+                    "this needs an NVIDIA GPU, and PyTorch sees none here; run it where there is one"
+                )
             raise BadInput(
                 "device 'cuda' needs an NVIDIA GPU, and PyTorch sees none here; use 'sim' (the simulator) or 'auto'"
             )
@@ -123,10 +129,10 @@ def choose_device(choice: str = "auto", kernel: Kernel | None = None) -> Device:
     if kernel is not None and kernel.needs is not None:
         what, wanted = f"{kernel.name} needs", "{}.{}".format(*kernel.needs)
     if choice == "cuda":
-        raise BadInput(
-            f"{what} compute capability {wanted}, and the GPU here is {gpu};"
-            " use 'sim' (the simulator) or a kernel for it"
+        way_out = (
+            "use a kernel for it" if gpu_only else "use 'sim' (the simulator) or a kernel for it"
         )
+        raise BadInput(f"{what} compute capability {wanted}, and the GPU here is {gpu}; {way_out}")
     return Device(
         "sim", f"{what} compute capability {wanted}, so the GPU here ({gpu}) is left alone"
     )

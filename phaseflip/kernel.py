@@ -25,9 +25,13 @@ from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
 from phaseflip.kernel_files import load_file, one_line
 from phaseflip.tvm_version import check_tvm_version
+from phaseflip.words import quoted
 
 INDEX_SAFE_MAX = 32768
 """Largest extent whose square still fits the 32-bit indices of device code."""
+
+LARGEST_ARGUMENT = 2**31 - 1
+"""Of a factory, besides the shape: TVM's integers have 32 bits."""
 
 KERNEL_PACKAGE = "kernels"
 DTYPES = ("float16", "bfloat16")
@@ -324,13 +328,26 @@ def _with_arguments(kernel: Kernel, text: str) -> Kernel:
             raise BadInput(
                 f"{kernel.name} has no argument {name!r}; after the shape it takes {_names(known)}"
             )
-        arguments[name] = positive_int(name, int(value) if value.isdecimal() else value)
+        if name in arguments or re.search(rf"[:,]{name}=", kernel.name):
+            raise BadInput(f"{kernel.name}:{text} gives {name} twice; give it once")
+        arguments[name] = _argument(name, value)
 
     @functools.wraps(kernel.factory)
     def factory(M: int, N: int, K: int) -> Any:
         return kernel.factory(M, N, K, **arguments)
 
     return replace(kernel, name=f"{kernel.name}:{text}", factory=factory)
+
+
+def _argument(name: str, text: str) -> int:
+    """The value of a factory's argument; BadInput if it is no positive integer that fits TVM's 32 bits."""
+    if not re.fullmatch(r"[0-9]+", text):
+        return positive_int(name, text)
+    if len(text.lstrip("0")) > len(str(LARGEST_ARGUMENT)) or int(text) > LARGEST_ARGUMENT:
+        raise BadInput(
+            f"{name} must be a positive integer up to {LARGEST_ARGUMENT}, got {quoted(text)}"
+        )
+    return positive_int(name, int(text))
 
 
 def _kernel_from_file(text: str, path: str, name: str) -> Kernel:

@@ -23,6 +23,7 @@ from .finding import RULES, Finding, errors
 from .kernel import Kernel, find_kernel
 from .oracle import OracleResult
 from .verify import Verdict, lowered, verify
+from .words import counted
 
 if TYPE_CHECKING:
     from .faults import Fault, Site
@@ -94,7 +95,7 @@ def make_mutant(
         raise BadInput(f"{fault.name} has no site in {kernel.name} at {_text(shape)}")
     if not 0 <= site < len(sites):
         raise BadInput(
-            f"{fault.name} has {len(sites)} sites in {kernel.name}, numbered from 0; there is no site {site}"
+            f"{fault.name} has {counted(len(sites), 'site')} in {kernel.name}, numbered from 0; there is no site {site}"
         )
     changed = fault.apply(original, sites[site])
 

@@ -149,5 +149,9 @@ def find_prebuilt(
     there = ", ".join(sorted({"x".join(map(str, b.shape)) for b in same_name}))
     if same_name:
         raise BadInput(f"{directory} holds {kernel} for MxNxK = {there}, not {wanted}")
-    names = ", ".join(sorted({b.kernel for b in built})) or "no kernel"
+    if not built:
+        raise BadInput(
+            f"{directory} holds no compiled kernel; python -m phaseflip build ... -o makes one"
+        )
+    names = ", ".join(sorted({b.kernel for b in built}))
     raise BadInput(f"{directory} holds {names}, not {kernel}")

@@ -268,8 +268,12 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         return
     from hypothesis import settings
 
+    from phaseflip.words import counted
+
     chosen = _chosen_device(config)
-    kernels = ", ".join(f"{name} ({count} tests)" for name, count in sorted(tests.items()))
+    kernels = ", ".join(
+        f"{name} ({counted(count, 'test')})" for name, count in sorted(tests.items())
+    )
     schedules = ", ".join(config.getoption("--schedule") or DEFAULT_SCHEDULES)
     terminalreporter.write_line(
         f"phaseflip: kernels {kernels}; device {chosen.name}; schedule {schedules};"

@@ -121,12 +121,19 @@ def _parse_base(base: str, text: str) -> Schedule:
     if base in simple:
         return simple[base]()
     kind, _, seed = base.partition(":")
-    if kind == "random" and seed.isascii() and seed.isdigit():
+    if kind == "random" and re.fullmatch(r"[0-9]+", seed):
+        if len(seed) > LONGEST_SEED:
+            raise BadSchedule(
+                f"the seed of random: has {len(seed)} digits; {LONGEST_SEED} are the most, as in random:7"
+            )
         return Random(int(seed))
     raise BadSchedule(
         f"unknown schedule {text!r}; the schedules are {', '.join(NAMES)} (for example random:7)"
     )
 
+
+LONGEST_SEED = 100
+"""Digits of the seed of a random schedule."""
 
 _CTA, _WARPS = r"cta([0-9]{1,4})", r"warps?([0-9]{1,4})(?:-([0-9]{1,4}))?"
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from phaseflip.words import counted
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[str, str]]
 TABLE_COLUMNS = 118
+BETWEEN_COLUMNS = 3
 SHORT = {
     "killed as expected": "as expected",
     "killed otherwise": "otherwise",
@@ -28,11 +31,12 @@ def study_rows(report: dict[str, Any], results: Sequence[MutantResult]) -> Rows:
     }
     lines = [line for title, table in tables.items() for line in (title, *_lines(table), "")]
     lines.append(
-        f"In {report['numbers_pass']} of {report['runs']} runs the kernel is wrong and the chapter's tolerance test passes."
+        f"In {report['numbers_pass']} of {counted(report['runs'], 'run')} the kernel is wrong and the chapter's tolerance"
+        " test passes."
     )
     lists = {
         "Equivalent (no run differs from the original)": [
-            f"{entry['mutant']}, on {entry['runs']} runs: {entry['text']}"
+            f"{entry['mutant']}, on {counted(entry['runs'], 'run')}: {entry['text']}"
             for entry in report["equivalent"]
         ],
         "No site in these kernels": report["without_site"],
@@ -98,9 +102,14 @@ def _table(first_column: str) -> Table:
 
 
 def _lines(table: Table) -> list[str]:
+    """As text; a table whose words need more room than there should be is wider, so that none is cut."""
     from rich.console import Console
 
-    console = Console(width=TABLE_COLUMNS, color_system=None, force_terminal=False)
+    for column in table.columns:
+        cells = [str(column.header), *map(str, column.cells)]
+        column.min_width = max(len(word) for cell in cells for word in (cell.split() or [""]))
+    needed = sum((column.min_width or 0) + BETWEEN_COLUMNS for column in table.columns)
+    console = Console(width=max(TABLE_COLUMNS, needed), color_system=None, force_terminal=False)
     with console.capture() as capture:
-        console.print(table)
+        console.print(table, crop=False)
     return [line.rstrip() for line in capture.get().splitlines()]

@@ -10,14 +10,25 @@ import sys
 import numpy as np
 import pytest
 
-from phaseflip import cli, cuda_runtime, faults, lowering, silicon
+from phaseflip import (
+    cli,
+    cuda_runtime,
+    decode_0_26,
+    devices,
+    faults,
+    lowering,
+    silicon,
+    study_tables,
+)
 from phaseflip.conformance import suite
+from phaseflip.devices import Gpu
 from phaseflip.errors import BadInput
 from phaseflip.json_files import append_line
 from phaseflip.kernel import find_kernel
 from phaseflip.study_results import key_of, read_results
 from phaseflip.verify import verify
 from tests import study_runners
+from tests.test_build import made
 
 
 @pytest.mark.parametrize("command", ["fault", "study", "silicon"])
@@ -221,3 +232,108 @@ def test_an_empty_name_of_a_folder_was_the_current_one(command, capsys):
     kernel = [] if command in ("conformance", "study") else ["hgemm_v1", "128", "128", "64"]
     assert cli.main([command, *kernel, "-o", ""]) == 2
     assert "the name of the folder for output is empty; give one" in capsys.readouterr().err
+
+
+NINES = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["hgemm_v6:ctas=1:ctas=2", "128"], "hgemm_v6:ctas=1:ctas=2 gives ctas twice; give it once"),
+        (["hgemm_v6:ctas=1,ctas=1", "128"], "hgemm_v6:ctas=1,ctas=1 gives ctas twice; give it once"),
+        ([f"hgemm_v6:ctas={NINES}", "128"], f"up to 2147483647, got {NINES[:20]}... (5000 characters)"),
+        (["hgemm_v6:ctas=2147483648", "128"], "ctas must be a positive integer up to 2147483647, got 2147483648"),
+        (["hgemm_v1", NINES], f"argument M: {NINES[:20]}... (5000 characters) is too large; 2147483647 is the limit"),
+        (["hgemm_v1", "1234567890123456789012"], "M: 12345678901234567890... (22 characters) is too large"),
+        (["hgemm_v1", "99999999999"], "argument M: 99999999999 is too large"),
+        (["hgemm_v1", "128", "--schedule", f"random:{NINES}"], "random: has 5000 digits; 100 are the most"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_too_long_or_given_twice(words, sentence, capsys):
+    kernel, first, *options = words
+    assert cli.main(["run", kernel, first, "128", "64", *options]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_leading_zeros_are_a_number_still(capsys):
+    assert cli.main(["run", "hgemm_v6:ctas=0000000000001", "000000000000128", "128", "64"]) == 0
+
+
+def test_a_kernel_file_that_is_not_text_was_wrong_in_line_none(tmp_path, capsys):
+    file = tmp_path / "binary.py"
+    file.write_bytes(b"\x7fELF\x00\x01")
+    assert cli.main(["run", f"{file}:f", "128", "128", "64"]) == 2
+    said = capsys.readouterr().err
+    assert f"{file} cannot be imported: SyntaxError: " in said and "line None" not in said
+
+
+@pytest.mark.parametrize("options", [[], ["--prebuilt"]])
+def test_benchmark_without_a_gpu_offered_the_simulator(options, tmp_path, monkeypatch, capsys):
+    made(tmp_path, "hgemm_v1", arch="sm_100a", shape=(128, 128, 64), needs=(10, 0))
+    words = ["benchmark", "hgemm_v1", "128", "128", "64", *options, *[str(tmp_path)] * len(options)]
+    for gpu, sentence in (
+        (None, "this needs an NVIDIA GPU, and PyTorch sees none here; run it where there is one"),
+        (Gpu("NVIDIA H200", (9, 0)), "compute capability 9.0; use a kernel for it"),
+    ):
+        monkeypatch.setattr(devices, "first_gpu", lambda gpu=gpu: gpu)
+        assert cli.main(words) == 2
+        said = capsys.readouterr().err
+        assert sentence in said and "'sim'" not in said
+
+
+def test_a_folder_without_kernels_held_no_kernel_not_the_one_asked_for(tmp_path, capsys):
+    assert cli.main(["run", "hgemm_v3", "128", "128", "64", "--prebuilt", str(tmp_path)]) == 2
+    said = f"{tmp_path} holds no compiled kernel; python -m phaseflip build ... -o makes one"
+    assert capsys.readouterr().err == f"phaseflip: {said}\n"
+
+
+def test_an_unknown_helper_pointed_to_a_list_that_there_is_not(tmp_path, capsys):
+    file = tmp_path / "file.py"
+    file.write_text(
+        "from tvm.script import tirx as T\n"
+        "def factory(M, N, K):\n"
+        "    @T.prim_func\n"
+        "    def kernel(\n"
+        "        A: T.Buffer((M, K), 'float16'), B: T.Buffer((N, K), 'float16'), D: T.Buffer((M, N), 'float16')\n"
+        "    ):\n"
+        "        T.device_entry()\n"
+        "        cta = T.cta_id([1])\n"
+        "        warp = T.warp_id([1])\n"
+        "        lane = T.lane_id([32])\n"
+        "        T.cuda.func_call('odd', lane, source_code='__device__ void odd(int x) {}')\n"
+        "        D[0, lane] = A[0, lane]\n"
+        "    return kernel\n"
+    )
+    assert cli.main(["run", f"{file}:factory", "128", "128", "64"]) == 2
+    said = capsys.readouterr().err
+    assert "does not know the CUDA helper odd; use an intrinsic of TVM in its place, or add" in said
+    assert "HELPERS_0_26 in phaseflip/decode_0_26.py" in said
+    assert "HELPERS_0_26" in vars(decode_0_26)
+
+
+def test_a_fault_that_shows_nothing_did_not_say_that_other_shapes_may(capsys):
+    words = ["fault", "hgemm_v2", "missing-phase-flip", "128", "128"]
+    assert cli.main([*words, "64"]) == 1
+    said = capsys.readouterr().out
+    assert "EQUIVALENT" in said and "a larger K, more tiles or another schedule may show it" in said
+    assert "number 0 of 1" in said
+    assert cli.main([*words, "192"]) == 0
+    assert "may show it" not in capsys.readouterr().out
+    assert cli.main([*words, "64", "--site", "4"]) == 2
+    assert "has 1 site in hgemm_v2, numbered from 0" in capsys.readouterr().err
+
+
+def test_tables_of_a_study_cut_words():
+    headings = ["mutants", "as expected", "otherwise", "survived", "equivalent", "harness error"]
+    for name in ("hgemm_v1", "a/long/path/of/somebody/" * 4 + "file.py:factory"):
+        table = study_tables._table("kernel")
+        for heading in headings:
+            table.add_column(heading, justify="right")
+        table.add_row(name, *["1"] * len(headings))
+        lines = study_tables._lines(table)
+        text = " ".join(lines)
+        for word in [name, *" ".join(headings).split()]:
+            assert word in text
+        assert "…" not in text
+    assert study_tables.counted(1, "run") == "1 run" and study_tables.counted(2, "run") == "2 runs"

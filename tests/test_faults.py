@@ -180,7 +180,7 @@ def test_declaring_a_fault_registers_it_once() -> None:
 def test_a_site_that_is_not_there_is_bad_input(gemm: Any) -> None:
     f = find_fault("missing-commit")
     [site] = f.sites(gemm)
-    with pytest.raises(BadInput, match="has 1 sites here, and none is number 1"):
+    with pytest.raises(BadInput, match="has 1 site here, and none is number 1"):
         f.apply(gemm, Site(1, site.text, site.file, site.line))
     with pytest.raises(BadInput, match=r"site 0 of missing-commit is .*commit.* in line 104 here"):
         f.apply(gemm, Site(0, "T.cuda.cta_sync()", site.file, site.line))

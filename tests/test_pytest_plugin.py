@@ -50,7 +50,7 @@ def test_kernel_and_schedule_arguments_run_once_for_each(suite: pytest.Pytester)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines_random([f"*test_it?*{name}*PASSED*" for name in KERNELS])
     result.stdout.fnmatch_lines_random(["*test_it?*in-order*PASSED*"])
-    counts = ", ".join(f"{name} (1 tests)" for name in KERNELS)
+    counts = ", ".join(f"{name} (1 test)" for name in KERNELS)
     line = f"phaseflip: kernels {counts}; device sim; schedule in-order; Hypothesis profile dev"
     result.stdout.fnmatch_lines([line])
 

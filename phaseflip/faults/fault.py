@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadInput
 from ..finding import RULES, Finding, errors
 from ..kernel import find_kernel
+from ..words import counted
 from .example import Example
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Fault:
         code, edits = self._edits(func)
         if not 0 <= site.index < len(edits):
             raise BadInput(
-                f"{self.name} has {len(edits)} sites here, and none is number {site.index}"
+                f"{self.name} has {counted(len(edits), 'site')} here, and none is number {site.index}"
             )
         found = edits[site.index].statement
         if (found.text, found.line) != (site.text, site.line):

@@ -69,7 +69,7 @@ def over_arrival(
         unaware if early else lacks,
         place=max(together, key=lambda p: p.order),
         other=min(together, key=lambda p: p.order),
-        what=f"{who}: {count} arrival{'s' if count > 1 else ''} on {barrier.name}",
+        what=f"{who}: {count} arrival{'s' if count > 1 else ''} on {barrier.full_name}",
         fix=fix,
     )
 
@@ -92,7 +92,7 @@ def repeated_arrival(barrier: Mbarrier, arrival: Arrival, phase: int) -> Finding
         f"it has arrived there for phase {phase} before, and nothing in between makes it wait for the end of that phase",
         place=arrival.place,
         other=arrival.place,
-        what=f"{arrival.who} arrives on {barrier.name} again",
+        what=f"{arrival.who} arrives on {barrier.full_name} again",
         fix="a wait in between that shows that the phase is over (for an empty barrier, or for this one): it is missing,"
         " comes too late, or has the wrong parity; only if a phase takes both arrivals, raise the count of mbarrier.init",
         follows=True,
@@ -227,7 +227,7 @@ def tx_count_mismatch(barrier: Mbarrier, place: Place, phase: int) -> Finding:
         "tx-count-mismatch",
         f"more bytes arrive for phase {phase} than it was told to expect",
         place=max(registering or arrivals or [place], key=lambda p: p.order),
-        what=barrier.name,
+        what=barrier.full_name,
         fix="expect exactly the bytes of all copies of the phase, every box counted in full",
         follows=phase in barrier.repeats,
     )

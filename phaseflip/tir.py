@@ -114,7 +114,7 @@ def user_site(span: Any) -> ir.Site | None:
     return None if site is None or _in_library(site.file) else site
 
 
-def _statement_site(s: Any) -> ir.Site | None:
+def statement_site(s: Any) -> ir.Site | None:
     """File and line of a statement: where passes have dropped its span, or it never had one, of a part that begins it."""
     parts = (getattr(s, name, None) for name in ("condition", "buffer"))
     spans = [s.span, *(part.span for part in parts if part is not None)]
@@ -236,7 +236,7 @@ class _Reader:
             )
         if not self.marked:
             loop = self.loops.get(s.loop_var) if kind == "For" else None
-            self.site = _statement_site(s) or loop or self.site
+            self.site = statement_site(s) or loop or self.site
         handler(s, out)
 
     def read_AttrStmt(self, s: Any, out: list[ir.Stmt]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
-from .tir import LINE_MARK, user_site
+from .tir import LINE_MARK, statement_site
 from .tir_nodes import marked, memory, occurs, statement_text
 
 Path = tuple[tuple[str, int], ...]
@@ -123,7 +123,7 @@ class Code:
             inner = _unmarked(node)
             if inner is not node:
                 self._file, self._line = str(node.node.value), int(node.value)
-            elif (site := user_site(node.span)) is not None:
+            elif (site := statement_site(node)) is not None:
                 self._file, self._line = site.file, site.line
             here = (*path, (slot, i))
             self.statements.append(Statement(here, inner, _name(inner), self._file, self._line))

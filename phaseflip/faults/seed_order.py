@@ -172,7 +172,7 @@ def missing_wait_ld(code: Code) -> Iterator[Edit]:
     "The CTA barrier after the initialisation of barrier and TMEM is missing.",
     kernels=(*SEED, *HOPPER),
     expected=[("barrier-not-initialised",), ("race shared raw",)],
-    blames=("ptx.mbarrier_try_wait", "declare", "ptx.fence_mbarrier_init"),
+    blames=("ptx.mbarrier_try_wait", "declare"),
     example=Example(
         """
         T.ptx.fence.mbarrier_init()

@@ -11,7 +11,8 @@ from .finding import Finding, Place, agree
 from .machine.barriers import BarrierWait
 from .machine.cluster_barrier import ClusterWait
 from .machine.cta import Cluster
-from .machine.mbarrier import NEVER, LanesWait, Mbarrier, MbarrierWait
+from .machine.mbarrier import NEVER, Mbarrier
+from .machine.mbarrier_wait import LanesWait, MbarrierWait
 from .machine.tensor_memory import AllocationWait, PairWait
 from .machine.warp import Agents, Group, Wait
 

@@ -157,6 +157,14 @@ def test_a_cut_off_archive_of_arrays_was_a_difference_from_the_gpu(tmp_path, mon
             suite.differences((str(tmp_path), "own", None))
 
 
+@pytest.fixture
+def heeds_interrupts():
+    """As a process in the foreground; one in the background of a script ignores them, and its children do."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted_within_tvm(becomes):
     """TVM's passes while Ctrl-C comes: the KeyboardInterrupt becomes another error there, or nothing."""
 
@@ -172,6 +180,7 @@ def interrupted_within_tvm(becomes):
     return passes
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("becomes", [RuntimeError, None, KeyboardInterrupt])
 @pytest.mark.parametrize("command", ["run", "compare", "build"])
 def test_an_interrupt_while_tvm_lowers_was_bad_input_or_lost(becomes, command, monkeypatch, capsys):
@@ -189,6 +198,7 @@ def test_an_interrupt_while_tvm_lowers_was_bad_input_or_lost(becomes, command, m
     assert signal.getsignal(signal.SIGINT) is before and not os.path.exists("not-made")
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("becomes", ["ValueError", "SystemExit", "None"])
 def test_an_interrupt_of_a_kernel_file_was_its_own_error(becomes, tmp_path, capsys):
     file = tmp_path / "file.py"

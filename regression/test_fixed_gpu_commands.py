@@ -11,6 +11,7 @@ import pytest
 
 from phaseflip import capability, cli, silicon
 from phaseflip.build import build
+from phaseflip.conformance import suite
 from phaseflip.cuda_compile import Cubin
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel, find_kernel
@@ -154,9 +155,10 @@ def no_gpu(monkeypatch):
 @pytest.fixture
 def suite_folder(tmp_path, no_gpu):
     """Two families as `conformance --percent 4 --seed 1` leaves them, their code apart."""
-    for name, count in (("matrix", 1), ("mbarrier", 1)):
+    program = dict.fromkeys(suite.PROGRAM_KEYS, "") | {"cases": 2}
+    for name in ("matrix", "mbarrier"):
         manifest = {
-            "format": 2, "family": name, "arch": "sm_90a", "seed": 1, "programs": [{"cases": 2}] * count,
+            "format": suite.FORMAT, "family": name, "arch": "sm_90a", "source_sha256": "", "seed": 1, "programs": [program],
         }  # fmt: skip
         (tmp_path / f"{name}.json").write_text(json.dumps(manifest))
         np.savez(tmp_path / f"{name}.npz", x=np.arange(1000))
@@ -227,7 +229,8 @@ def mutants(tmp_path, no_gpu):
     found = []
     for fault, kind in (("no-op", "control"), ("drop-guard", "mutation"), ("x", "mutation")):
         stem = f"hgemm_sm90 {fault} 0"
-        found.append({"stem": stem, "kind": kind, "refused": "refused" * (fault == "x")})
+        mutant = {"stem": stem, "kind": kind, "refused": "refused" * (fault == "x")}
+        found.append(dict.fromkeys(silicon.MUTANT_KEYS, "") | mutant)
         for name in silicon.POLL_LIMIT_MS:
             if fault == "no-op" or (fault, name) == ("drop-guard", "launched"):
                 (tmp_path / name).mkdir(exist_ok=True)

@@ -8,6 +8,7 @@ import pytest
 from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
+from phaseflip.errors import KernelFault
 from phaseflip.finding import Place
 from phaseflip.machine.mbarrier import Mbarrier
 
@@ -94,6 +95,18 @@ def test_more_bytes_than_expected_are_reported_once_a_phase_at_the_arrival_that_
     complete_tx(b, 64, 0)
     (finding,) = reports
     assert (finding.code, finding.line, b.phase, b.tx) == ("tx-count-mismatch", 7, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("threads", "advice"),
+    [(1, "load less"), (32, "let one thread expect them, and not 32; or load less")],
+)
+def test_bytes_that_the_object_cannot_count_stop_the_kernel(threads, advice):
+    b = barrier(1)
+    b.expect_tx((2**20 - 1) // 32 * 32 // threads, threads)
+    with pytest.raises(KernelFault, match="would wait for 1048576 bytes in a phase") as stop:
+        b.expect_tx(32 // threads, threads)
+    assert stop.value.fix == f"{advice} in a phase, or over several barriers"
 
 
 def test_more_arrivals_than_expected_are_reported():

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..finding import Place
-from ..vector_clock import ASYNC, PAST, SEEN, Clock, join, united
+from ..vector_clock import ASYNC, PAST, SEEN, Clock, join
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Arrival, Repeated, Use
 from .memory import SHARED_BASE
@@ -182,15 +182,16 @@ class Mbarrier:
         together = [known.place for known in before] + [arrival.place]
         self.cta.report(findings.over_arrival(self, together, arrival.who, count, early))
 
-    def expect_tx(self, nbytes: int) -> None:
-        """Raise the number of bytes that must arrive in this phase; what the object cannot count stops the kernel."""
-        self.tx += nbytes
-        self.registered += nbytes
+    def expect_tx(self, nbytes: int, threads: int = 1) -> None:
+        """Each thread raises the bytes that must come in this phase; what the object cannot count stops the kernel."""
+        self.tx += nbytes * threads
+        self.registered += nbytes * threads
         if self.tx > MAX_COUNT:
+            one = f"let one thread expect them, and not {threads}; or " if threads > 1 else ""
             raise KernelFault(
                 "resource-limit",
-                f"{self.name} would wait for {self.tx} bytes in a phase, and its tx-count goes to {MAX_COUNT}",
-                "load less in a phase, or over several barriers",
+                f"{self.full_name} would wait for {self.tx} bytes in a phase, and its tx-count goes to {MAX_COUNT}",
+                f"{one}load less in a phase, or over several barriers",
             )
 
     def complete_tx(
@@ -287,80 +288,6 @@ class Mbarrier:
         arrivals = f"{self.expected - self.pending} of {self.expected} arrivals"
         came = self.registered - self.tx
         return f"{self.full_name} (in phase {self.phase} with {arrivals}, {came} of {self.registered} bytes)"
-
-
-class MbarrierWait:
-    """A group that waits until a phase has completed."""
-
-    __slots__ = ("barrier", "phase", "place", "scope")
-
-    def __init__(self, barrier: Mbarrier, phase: int, place: Place, scope: str) -> None:
-        self.barrier, self.phase, self.place, self.scope = barrier, phase, place, scope
-
-    @property
-    def parity(self) -> int:
-        """The operand of the instruction."""
-        return self.phase & 1
-
-    def ready(self) -> bool:
-        """The awaited phase is complete."""
-        return self.barrier.phase > self.phase or self.barrier.abandoned
-
-    def finish(self, group: Group) -> None:
-        """Acquire what was released up to the end of the phase."""
-        report_if_lapped(group, self.barrier, self.phase, self.place)
-        consume(group, self.barrier, self.phase, self.place, self.scope)
-
-    def describe(self) -> str:
-        """What is waited for, and the state of the barrier."""
-        return (
-            f"phase {self.phase} (parity {self.parity}) has to complete on mbarrier {self.barrier}"
-        )
-
-
-class LanesWait:
-    """Lanes of one warp that wait for different phases, since some have waited before: the warp stays together."""
-
-    def __init__(self, parts: list[tuple[Group, MbarrierWait | None]]) -> None:
-        self.parts = parts
-
-    def ready(self) -> bool:
-        """All of the phases are complete."""
-        return all(wait is None or wait.ready() for _, wait in self.parts)
-
-    def finish(self, group: Group) -> None:
-        """Each lane acquires what was released up to the end of its phase."""
-        for part, wait in self.parts:
-            if wait is not None:
-                wait.finish(part)
-        if group.knowledge:
-            group.knowledge = united(part.knowledge for part, _ in self.parts)
-
-    def describe(self) -> str:
-        """Each of the waits."""
-        return "; ".join(wait.describe() for _, wait in self.parts if wait is not None)
-
-
-def report_if_lapped(g: Group, barrier: Mbarrier, phase: int, place: Place) -> None:
-    """A wait for `phase` finds that the next one has completed too, so nothing had made that one wait for it."""
-    if barrier.phase > phase + 1:
-        g.cta.report(findings.lapped_wait(barrier, place, str(g), phase))
-
-
-def consume(g: Group, barrier: Mbarrier, phase: int, place: Place, scope: str) -> None:
-    """The threads have waited for a phase: they acquire, at a scope, what was released up to its end."""
-    threads, detector = g.lanes + g.cta.first_component, g.cta.detector
-    again = int(barrier.consumed[threads[0]]) == phase
-    barrier.consumed[threads] = phase
-    if detector is not None:
-        if not again:
-            barrier.wait_epochs[threads] = detector.epochs[threads]
-            barrier.wait_places[threads] = place
-        clock = barrier.completed.get(phase)
-        if scope == "cta":
-            clock = barrier.cta_completed.get(phase, clock)
-        if clock is not None:
-            detector.acquire(g, clock)
 
 
 def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:

@@ -17,18 +17,9 @@ from ..vector_clock import Clock
 from . import mbarrier_findings as findings
 from .cluster_barrier import peer_address
 from .divergence import Parted, split
-from .mbarrier import (
-    MAX_COUNT,
-    NEVER,
-    Init,
-    LanesWait,
-    Mbarrier,
-    MbarrierWait,
-    barrier_at,
-    consume,
-    report_if_lapped,
-)
+from .mbarrier import MAX_COUNT, NEVER, Init, Mbarrier, barrier_at
 from .mbarrier_findings import Repeated
+from .mbarrier_wait import LanesWait, MbarrierWait, consume, report_if_lapped
 from .memory import MBARRIER_BYTES
 
 if TYPE_CHECKING:
@@ -132,7 +123,7 @@ def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None
     """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [addr], txCount: expect txCount more bytes, each lane; no arrival."""
     barrier = barrier_at(g, place, mbar)
     if barrier is not None:
-        barrier.expect_tx(tx_count * g.n)
+        barrier.expect_tx(tx_count, g.n)
 
 
 def _arrive(
@@ -163,7 +154,7 @@ def _arrive(
         return detector is None or detector.knows_clock(before, other)
 
     if tx_count:
-        barrier.expect_tx(tx_count * g.n)
+        barrier.expect_tx(tx_count, g.n)
     threads = tuple((g.lanes + g.cta.first_component).tolist())
     barrier.arrive(place, str(g), count * g.n, clock, knows, threads, remote=remote)
 

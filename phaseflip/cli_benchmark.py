@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phaseflip import devices
 from phaseflip.cli import CLEAN, FAILED, Outcome
-from phaseflip.devices import first_gpu
 from phaseflip.errors import BadInput
 from phaseflip.options import add_kernel_and_shape
 from phaseflip.words import counted
@@ -165,7 +165,7 @@ def _gpu_of(directory: str) -> str:
     """The GPU here if it was recorded, else the only one that was."""
     from phaseflip.baselines import UPDATE, recorded_gpus, slug
 
-    there, here = recorded_gpus(directory), first_gpu()
+    there, here = recorded_gpus(directory), devices.first_gpu()
     if here is not None and slug(here.name) in there:
         return here.name
     if not there:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from phaseflip import devices
 from phaseflip.cli import CLEAN, FAILED, Outcome
-from phaseflip.devices import ARCHS, choose_device, first_gpu
+from phaseflip.devices import ARCHS, choose_device
 from phaseflip.folders import check_output
 from phaseflip.options import check_between, check_seed
 from phaseflip.words import counted
@@ -64,7 +65,7 @@ def _conformance(args: argparse.Namespace) -> Outcome:
     check_output(args.output, "conformance programs", keys=("family", "programs"))
     from phaseflip.conformance import programs, ready, suite
 
-    gpu = first_gpu()
+    gpu = devices.first_gpu()
     arch = args.arch or (ARCHS.get(gpu.capability, "") if gpu else "") or "sm_90a"
     own = {programs.family_name(path): path for path in args.programs}
     drawn = suite.families_for(arch, args.family) if args.family or not own else []

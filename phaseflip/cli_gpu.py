@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from phaseflip import devices
 from phaseflip.capability import needed
 from phaseflip.cli import CLEAN, Outcome
-from phaseflip.devices import ARCHS, Device, choose_device, first_gpu
+from phaseflip.devices import ARCHS, Device, choose_device
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
 from phaseflip.options import add_kernel_and_shape
@@ -99,7 +100,7 @@ def chosen(
         from phaseflip.kernel import find_kernel
 
         kernel = find_kernel(name)
-        if choice != "sim" and (here := first_gpu()) is not None:
+        if choice != "sim" and (here := devices.first_gpu()) is not None:
             arch = ARCHS.get(here.capability, "")
             kernel = replace(kernel, needs=needed(kernel, kernel.check_shape(*shape), arch))
         device = choose_device(choice, kernel, gpu_only)

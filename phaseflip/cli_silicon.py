@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from phaseflip import devices
 from phaseflip.capability import needed
 from phaseflip.cli import CLEAN, FAILED, Outcome
-from phaseflip.devices import ARCHS, choose_device, default_arch, first_gpu
+from phaseflip.devices import ARCHS, choose_device, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
 from phaseflip.options import add_kernel_and_shape, check_between, check_seed, worker_processes
@@ -87,7 +88,7 @@ def _silicon(args: argparse.Namespace) -> Outcome:
             f"{len(mutants) - 1} for {manifest['arch']}, simulated; {refused} do not compile",
         ),
     ]
-    gpu = first_gpu()
+    gpu = devices.first_gpu()
     if gpu is None:
         note = "none here; repeat the command with this folder where there is one"
         return Outcome(

@@ -157,14 +157,6 @@ def test_a_cut_off_archive_of_arrays_was_a_difference_from_the_gpu(tmp_path, mon
             suite.differences((str(tmp_path), "own", None))
 
 
-@pytest.fixture
-def heeds_interrupts():
-    """As a process in the foreground; one in the background of a script ignores them, and its children do."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupted_within_tvm(becomes):
     """TVM's passes while Ctrl-C comes: the KeyboardInterrupt becomes another error there, or nothing."""
 

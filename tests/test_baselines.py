@@ -244,15 +244,15 @@ def test_a_history_that_cannot_be_drawn(
 def test_of_several_gpus_one_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from phaseflip import cli_benchmark
+    from phaseflip import devices
     from phaseflip.devices import Gpu
 
     filled(tmp_path)
     (tmp_path / "fault_detection.json").write_text("{}")  # a baseline of something else
     baselines.write(tmp_path, "NVIDIA B200", record(entry(), gpu=GPU | {"name": "NVIDIA B200"}))
     words = ["history", "hgemm_sm90", "--baselines", str(tmp_path), "-o", str(tmp_path / "x.svg")]
-    monkeypatch.setattr(cli_benchmark, "first_gpu", lambda: None)
+    monkeypatch.setattr(devices, "first_gpu", lambda: None)
     assert cli.main(words) == cli.BAD_INPUT
     assert "has times of nvidia-b200, nvidia-h200; choose one with --gpu" in capsys.readouterr().err
-    monkeypatch.setattr(cli_benchmark, "first_gpu", lambda: Gpu("NVIDIA B200", (10, 0)))
+    monkeypatch.setattr(devices, "first_gpu", lambda: Gpu("NVIDIA B200", (10, 0)))
     assert cli.main(words) == cli.CLEAN and "NVIDIA B200" in capsys.readouterr().out

@@ -80,7 +80,7 @@ def test_a_folder_is_built_and_compared(
 ) -> None:
     """A GPU played by what the simulator said, and one that gets a word wrong."""
     words = ["conformance", "-o", str(tmp_path), "--family", "matrix", "--percent", "20", "--json"]
-    monkeypatch.setattr("phaseflip.cli_conformance.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.devices.first_gpu", lambda: None)
     assert cli.main(words) == cli.CLEAN
     report = json.loads(capsys.readouterr().out)
     assert report == {
@@ -296,7 +296,7 @@ def test_programs_of_a_file_are_built_listed_and_built_again_when_they_change(
 ) -> None:
     folder = own_file.parent / "built"
     words = ["conformance", "-o", str(folder), "--programs", str(own_file)]
-    monkeypatch.setattr("phaseflip.cli_conformance.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.devices.first_gpu", lambda: None)
     assert cli.main([*words, "--json"]) == cli.CLEAN
     report = json.loads(capsys.readouterr().out)["families"]
     assert list(report) == ["own"]  # no generated family

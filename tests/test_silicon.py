@@ -375,7 +375,7 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path, text: str, sentence: str
 def test_a_folder_is_prepared_once_and_for_one_study(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phaseflip.cli_silicon.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.devices.first_gpu", lambda: None)
     folder = str(tmp_path / "f")
     words = ["silicon", "hgemm_sm90", "128", "128", "384", "-o", folder, "--jobs", "1"]
     words += ["--faults", "missing-release"]

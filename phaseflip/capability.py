@@ -47,12 +47,11 @@ def _special(function: ir.Function) -> Iterator[tuple[str, str]]:
     from phaseflip.ir_queries import calls, roots, walk
 
     for statement in walk(function.body):
-        for root in roots(statement):
-            for call in calls(root):
-                name = call.name.removeprefix("tirx.ptx.")
-                family = name.partition("_")[0]
-                if family in HOMES and name != call.name and "_encode_" not in name:
-                    yield _mnemonic(call, name), family
+        for call in calls(*roots(statement)):
+            name = call.name.removeprefix("tirx.ptx.")
+            family = name.partition("_")[0]
+            if family in HOMES and name != call.name and "_encode_" not in name:
+                yield _mnemonic(call, name), family
 
 
 def _mnemonic(call: ir.Call, name: str) -> str:

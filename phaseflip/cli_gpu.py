@@ -14,7 +14,6 @@ from phaseflip import devices
 from phaseflip.capability import needed
 from phaseflip.cli import CLEAN, Outcome
 from phaseflip.devices import ARCHS, Device, choose_device
-from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
 from phaseflip.options import add_kernel_and_shape
 
@@ -105,10 +104,9 @@ def chosen(
             kernel = replace(kernel, needs=needed(kernel, kernel.check_shape(*shape), arch))
         device = choose_device(choice, kernel, gpu_only)
         return kernel, device, _gpu(device, None)
-    if choice == "sim":
-        raise BadInput("--prebuilt is code for a GPU, which --device sim does not run")
-    from phaseflip.prebuilt import find_prebuilt
+    from phaseflip.prebuilt import check_not_simulated, find_prebuilt
 
+    check_not_simulated(choice)
     built = find_prebuilt(directory, name, shape)
     kernel = built.as_kernel()
     device = choose_device("cuda", kernel, gpu_only=True)

@@ -182,10 +182,9 @@ def written_parameters(function: ir.Function) -> set[ir.Var]:
             _collect_given(s.value, behind[s.var])
         if isinstance(s, ir.Store):
             written.add(s.buffer.root.parameter)
-        for root in roots(s):
-            for call in calls(root):
-                if decode(call).mnemonic in _GLOBAL_STORES:
-                    _collect_given(call, written)
+        for call in calls(*roots(s)):
+            if decode(call).mnemonic in _GLOBAL_STORES:
+                _collect_given(call, written)
     for var, pointers in reversed(behind.items()):
         if var in written:
             written |= pointers
@@ -195,12 +194,12 @@ def written_parameters(function: ir.Function) -> set[ir.Var]:
 _GLOBAL_STORES = ("st.global", "cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
 
 
-def calls(e: Any) -> Iterator[ir.Call]:
-    """All calls in an expression."""
-    if isinstance(e, ir.Call):
-        yield e
-    for child in children(e):
-        yield from calls(child)
+def calls(*expressions: Any) -> Iterator[ir.Call]:
+    """All calls in expressions."""
+    for e in expressions:
+        if isinstance(e, ir.Call):
+            yield e
+        yield from calls(*children(e))
 
 
 def _loads(e: Any) -> list[ir.Load]:

@@ -54,11 +54,16 @@ def read_lines(file: Path, keys: Iterable[str], what: str) -> list[dict[str, Any
         except (ValueError, RecursionError):
             value = None
         if not has_keys(value, keys):
-            raise BadInput(
-                f"line {number} of {file} is no {what}; remove the line, and the run is repeated"
-            )
+            raise bad_line(file, number, what)
         found.append(value)
     return found
+
+
+def bad_line(file: Path, number: int, what: str) -> BadInput:
+    """That a line is not what it should be, and what to do."""
+    return BadInput(
+        f"line {number} of {file} is no {what}; remove the line, and the run is repeated"
+    )
 
 
 def append_line(file: Path, value: dict[str, Any]) -> None:

@@ -126,11 +126,27 @@ def _read(file: Path) -> Prebuilt:
         raise BadInput(f"{file} is not the manifest of a compiled kernel ({error})") from error
 
 
+def check_not_simulated(choice: str) -> None:
+    """BadInput where the device of choice runs no compiled code."""
+    if choice == "sim":
+        raise BadInput("--prebuilt is code for a GPU, which --device sim does not run")
+
+
+def compiled_in(directory: str | Path) -> list[Prebuilt]:
+    """The compiled kernels of a folder. BadInput if there are none."""
+    built = read_directory(directory)
+    if not built:
+        raise BadInput(
+            f"{directory} holds no compiled kernel; python -m phaseflip build ... -o makes one"
+        )
+    return built
+
+
 def find_prebuilt(
     directory: str | Path, kernel: str, shape: tuple[int, int, int], arch: str = ""
 ) -> Prebuilt:
     """The kernel of that name, shape and (unless empty) architecture. BadInput says what there is instead."""
-    built = read_directory(directory)
+    built = compiled_in(directory)
     same_name = [b for b in built if b.kernel == kernel]
     same_shape = [b for b in same_name if b.shape == shape]
     matching = [b for b in same_shape if arch in ("", b.arch)]
@@ -149,9 +165,5 @@ def find_prebuilt(
     there = ", ".join(sorted({"x".join(map(str, b.shape)) for b in same_name}))
     if same_name:
         raise BadInput(f"{directory} holds {kernel} for MxNxK = {there}, not {wanted}")
-    if not built:
-        raise BadInput(
-            f"{directory} holds no compiled kernel; python -m phaseflip build ... -o makes one"
-        )
     names = ", ".join(sorted({b.kernel for b in built}))
     raise BadInput(f"{directory} holds {names}, not {kernel}")

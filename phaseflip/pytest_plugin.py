@@ -103,14 +103,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _check_prebuilt(device: str, directory: str) -> None:
     """Raise BadInput where compiled kernels would go unused: without a GPU, or if there are none."""
-    from phaseflip.prebuilt import read_directory
+    from phaseflip.prebuilt import check_not_simulated, compiled_in
 
-    if device == "sim":
-        raise BadInput("--prebuilt is code for a GPU, which --device sim does not run")
-    if not read_directory(directory):
-        raise BadInput(
-            f"{directory} holds no compiled kernel; python -m phaseflip build ... -o makes one"
-        )
+    check_not_simulated(device)
+    compiled_in(directory)
     if choose_device().name == "sim":
         raise BadInput("--prebuilt is code for a GPU, and there is none here that runs any")
 

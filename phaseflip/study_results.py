@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from .errors import BadInput
-from .json_files import cut_unfinished, read_lines
+from .json_files import bad_line, cut_unfinished, read_lines
 from .mutant import (
     AS_EXPECTED,
     CONTROL,
@@ -38,7 +38,7 @@ from .mutant import (
 
 RESULTS, ABOUT = "results.jsonl", "study.json"
 _NO_RUN: Item = {"kernel": "", "fault": "", "site": 0, "shape": (), "schedule": "", "seed": 0}
-OUTCOME_KEYS = tuple(blank_outcome(_NO_RUN))
+OUTCOME_KEYS, OUTCOME = tuple(blank_outcome(_NO_RUN)), "outcome of a study"
 Key = tuple[str, str, int, tuple[int, ...], str, int]
 
 
@@ -150,13 +150,11 @@ def read_results(path: Path) -> list[Outcome]:
 def _read(path: Path) -> dict[Key, Outcome]:
     """The outcomes in a file, by run; of one that was repeated the last."""
     known = {}
-    for number, outcome in enumerate(read_lines(path, OUTCOME_KEYS, "outcome of a study"), 1):
+    for number, outcome in enumerate(read_lines(path, OUTCOME_KEYS, OUTCOME), 1):
         try:
             known[key_of(outcome)] = outcome
         except TypeError:
-            raise BadInput(
-                f"line {number} of {path} is no outcome of a study; remove the line, and its run is repeated"
-            ) from None
+            raise bad_line(path, number, OUTCOME) from None
     return known
 
 

@@ -199,9 +199,8 @@ class Mbarrier:
     ) -> None:
         """`nbytes` that were meant for `phase` have arrived; they release `clock`. thread: the component that sent them."""
         self._release(clock, False)
-        sent = self.sent.setdefault(phase, set())
         if phase < self.phase:
-            if (place, thread) in sent:
+            if (place, thread) in self.sent.get(phase, ()):
                 self.repeats.add(phase)
             self._report_overrun(place, phase)
             known = self.completed.get(phase)
@@ -210,7 +209,7 @@ class Mbarrier:
                 if phase in self.cta_completed:
                     self.cta_completed[phase] = join([self.cta_completed[phase], clock])
             return
-        sent.add((place, thread))
+        self.sent.setdefault(phase, set()).add((place, thread))
         self.tx -= nbytes
         self._settle_bytes(place)
 

@@ -307,7 +307,7 @@ def test_an_unknown_helper_pointed_to_a_list_that_there_is_not(tmp_path, capsys)
         "        D[0, lane] = A[0, lane]\n"
         "    return kernel\n"
     )
-    assert cli.main(["run", f"{file}:factory", "128", "128", "64"]) == 2
+    assert cli.main(["run", f"{file}:factory", "128", "128", "64", "--device", "sim"]) == 2
     said = capsys.readouterr().err
     assert "does not know the CUDA helper odd; use an intrinsic of TVM in its place, or add" in said
     assert "HELPERS_0_26 in phaseflip/decode_0_26.py" in said

@@ -48,11 +48,11 @@ class SimulatorFault(RuntimeError):
 class KernelFault(RuntimeError):
     """The kernel did what stops a GPU (a bad address, a bad operand).
 
-    `code` is the name of the finding, `detail` the sentence, `fix` what would mend it, if that is not plain; `site` (file,
+    `code` is the name of the finding, `detail` the sentence, `fix` what would mend it; `site` (file,
     line) and `agent` (who did it) are filled in by the instruction that was being executed.
     """
 
-    def __init__(self, code: str, detail: str, fix: str = "") -> None:
+    def __init__(self, code: str, detail: str, fix: str) -> None:
         super().__init__(code, detail)
         self.code = code
         self.detail = detail

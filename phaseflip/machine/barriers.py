@@ -211,7 +211,9 @@ def _arrive(
     """The barrier, and the round that the group has arrived in."""
     if not 0 <= barrier < BARRIERS:
         raise KernelFault(
-            "barrier-mismatch", f"bar.sync {barrier}: a CTA has barriers 0 to {BARRIERS - 1}"
+            "barrier-mismatch",
+            f"bar.sync {barrier}: a CTA has barriers 0 to {BARRIERS - 1}",
+            f"use an id from 0 to {BARRIERS - 1}, and a different one for each set of threads",
         )
     found = g.cta.barriers.enter(g, place, barrier, count)
     if count is not None:

@@ -185,17 +185,20 @@ class _Row:
             raise KernelFault(
                 "misaligned-access",
                 f"a bulk copy of {nbytes} bytes; a positive multiple of 16 is legal",
+                "copy whole 16-byte units, and what is left with plain loads and stores",
             )
         for side, first in ((self.shared, start), (memory, other)):
             if first % 16:
                 raise KernelFault(
                     "misaligned-access",
                     f"a bulk copy starts at byte {first} of {side.kind} memory; a multiple of 16 is legal",
+                    "start the copy at a multiple of 16 bytes: align the buffer, or correct the offset",
                 )
             if not 0 <= first <= side.size - nbytes:
                 raise KernelFault(
                     "out-of-bounds",
                     f"a bulk copy of {nbytes} bytes at byte {first} of {side.kind} memory, which has {side.size} bytes",
+                    "correct the address or the size, or copy less at the edge",
                 )
         self.units = np.arange(start >> 4, start + nbytes >> 4)
         self._others = np.arange(other >> 4, other + nbytes >> 4)
@@ -257,6 +260,7 @@ def _check_owner(g: Group, what: str, address: int, own: bool) -> None:
         raise KernelFault(
             "out-of-bounds",
             f"the {what} of this bulk copy must lie in the shared memory of the thread's own CTA, not of CTA {rank}",
+            "pass the address as it is in the own CTA, without mapa",
         )
 
 
@@ -274,6 +278,7 @@ def cp_async_bulk_s2s(g: Group, place: Place, dst: Any, src: Any, nbytes: Any, m
             raise KernelFault(
                 "out-of-bounds",
                 "a bulk copy from shared memory to shared memory must lead to another CTA",
+                "map the destination and its barrier to the other CTA with mapa",
             )
         row = _row(g, to, source | SHARED_BASE, size)
         start_load(g, place, thread, [copy_to(g, place, thread, row, barrier, (barrier, "s2s"))])

@@ -146,7 +146,9 @@ def barrier_cluster_wait(g: Group, place: Place, aligned: bool) -> ClusterWait |
     barrier = g.cta.cluster.barrier
     if any(entered is None for entered in barrier.entered[g.lanes + g.cta.first_component]):
         raise KernelFault(
-            "barrier-mismatch", "barrier.cluster.wait without a barrier.cluster.arrive before it"
+            "barrier-mismatch",
+            "barrier.cluster.wait without a barrier.cluster.arrive before it",
+            "let every thread that waits arrive first, once for each wait",
         )
     wait = ClusterWait(barrier, g)
     if not wait.ready():
@@ -177,5 +179,6 @@ def peer_address(g: Group, address: Any, rank: Any) -> Any:
         raise KernelFault(
             "out-of-bounds",
             f"mapa to CTA {bad} of a cluster of {ctas}, whose CTAs are 0 to {ctas - 1}",
+            "give mapa a rank within the cluster (T.cta_id_in_cluster), not within the grid",
         )
     return SHARED_BASE + (address & (1 << RANK_SHIFT) - 1) + (rank << RANK_SHIFT)

@@ -197,7 +197,9 @@ class Cluster:
         rank = (address | SHARED_BASE) - SHARED_BASE >> RANK_SHIFT
         if not 0 <= rank < len(self.ctas):
             raise KernelFault(
-                "out-of-bounds", f"address {address:#x} lies in no shared memory of the cluster"
+                "out-of-bounds",
+                f"address {address:#x} lies in no shared memory of the cluster",
+                "pass the address of a shared buffer, for another CTA as mapa gives it",
             )
         return self.ctas[rank]
 
@@ -208,6 +210,7 @@ class Cluster:
             raise KernelFault(
                 "out-of-bounds",
                 f"the CTA mask {mask:#x} must name CTAs of the cluster, which has {len(self.ctas)}",
+                f"set a bit from 0 to {len(self.ctas) - 1} for each CTA that receives",
             )
         offset = address & (1 << RANK_SHIFT) - 1
         return [self.ctas[rank].shared_base + offset for rank in ranks]

@@ -35,9 +35,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from phaseflip.errors import BadInput, UnsupportedInstruction
+from phaseflip.errors import BadInput, KernelFault, UnsupportedInstruction
 
 UNIT_BYTES = 16
+ENCODE = "let TVM's encode intrinsics build the descriptors, from legal shapes and addresses of aligned shared buffers"
+"""What mends a descriptor with bits that are not legal."""
 
 _SWIZZLE_OF_CODE = {0: "none", 1: "128B-atom32B", 2: "128B", 4: "64B", 6: "32B"}
 _CODE_OF_SWIZZLE = {name: code for code, name in _SWIZZLE_OF_CODE.items()}
@@ -216,3 +218,12 @@ def operand_bytes(
     starts = units[np.concatenate(([0], breaks))] * UNIT_BYTES
     stops = (units[np.concatenate((breaks - 1, [units.size - 1]))] + 1) * UNIT_BYTES
     return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def reads_past_the_end(what: str, size: int) -> KernelFault:
+    """The error for an instruction `what` with an operand past the `size` bytes of shared memory."""
+    return KernelFault(
+        "out-of-bounds",
+        f"{what} reads shared memory past its {size} bytes",
+        "give the descriptor the address, leading and stride offsets of an operand within the shared buffer",
+    )

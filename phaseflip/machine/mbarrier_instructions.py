@@ -188,6 +188,7 @@ def mbarrier_try_wait_parity(
         raise KernelFault(
             "out-of-bounds",
             f"it waits on a barrier of {owner}; only a barrier of the own CTA can be waited on",
+            "wait on a barrier of the own CTA, and let the other CTA arrive on it",
         )
     barrier, parity = barrier_at(g, place, mbar), parity & 1
     consumed = barrier.consumed[g.lanes + g.cta.first_component]

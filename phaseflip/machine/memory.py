@@ -103,7 +103,12 @@ class Memory:
             int(offsets[outside][0]) if outside.any() else int(offsets[offsets % itemsize != 0][0])
         )
         where = f"{self.name_at(min(max(bad, 0), self.size - 1))}, whose {self.kind} memory has {self.size} bytes"
-        return KernelFault(what, f"{itemsize} bytes at byte {bad} of {where}")
+        fix = (
+            "correct the index, or guard the access where it reaches past the end"
+            if what == "out-of-bounds"
+            else f"start the access at a multiple of {itemsize} bytes: align the buffer, or access fewer bytes at once"
+        )
+        return KernelFault(what, f"{itemsize} bytes at byte {bad} of {where}", fix)
 
 
 def memory_of(g: Group, address: Any) -> tuple[Memory, Any]:
@@ -118,7 +123,11 @@ def memory_of(g: Group, address: Any) -> tuple[Memory, Any]:
     elif first >> 32 <= 1:
         found = cta.cluster.owner(first).shared
         return found, (address | SHARED_BASE) - found.base
-    raise KernelFault("out-of-bounds", f"address {first:#x} lies in no global or shared memory")
+    raise KernelFault(
+        "out-of-bounds",
+        f"address {first:#x} lies in no global or shared memory",
+        "pass the address of a tensor of the kernel or of a shared buffer, and correct the offset",
+    )
 
 
 def _observe(
@@ -171,6 +180,7 @@ def local_index(g: Group, place: Place, name: str, first: int, elements: int, in
         raise KernelFault(
             "out-of-bounds",
             f"element {bad} of the local array {name}, which has {elements} elements",
+            f"correct the index, or give {name} more elements",
         )
     return index + first
 
@@ -214,6 +224,7 @@ def register_columns(g: Group, address: Any, itemsize: int) -> Any:
             raise KernelFault(
                 "out-of-bounds",
                 f"register access at {address:#x} outside the thread's local buffers",
+                "correct the offset from the local buffer, or give the buffer more elements",
             )
         return offset // itemsize
     return offset // itemsize

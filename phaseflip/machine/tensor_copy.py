@@ -21,7 +21,12 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..instructions import instruction
 from ..ordering import COPIES
-from .matrix_descriptors import SharedMatrixDescriptor, operand_units
+from .matrix_descriptors import (
+    ENCODE,
+    SharedMatrixDescriptor,
+    operand_units,
+    reads_past_the_end,
+)
 from .memory import RAW
 from .operation import ThreadOperation
 from .tensor_core import issued_once
@@ -74,10 +79,7 @@ class TensorCopy(ThreadOperation):
         """Copy the rows."""
         for cta in self.ctas:
             if int(self.units.max()) >= cta.shared.size >> 4:
-                raise KernelFault(
-                    "out-of-bounds",
-                    f"tcgen05.cp reads shared memory past its {cta.shared.size} bytes",
-                )
+                raise reads_past_the_end("tcgen05.cp", cta.shared.size)
             self._tell(cta)
             words = np.ascontiguousarray(cta.shared.view(RAW[16])[self.units]).view(WORD)
             for lanes in self.lanes:
@@ -126,6 +128,7 @@ def tcgen05_cp(
             raise KernelFault(
                 "out-of-bounds",
                 f"tcgen05.cp.{shape} at lane {lane + more_rows} reaches lanes {lanes.min()} to {lanes.max()}; TMEM has {LANES}",
+                "start at the lane from which all rows fit, 0 where they fill TMEM",
             )
         for cta in ctas:
             cta.tmem.check(g, place, first, 4 * units.shape[1])
@@ -147,4 +150,4 @@ def _source(descriptor: int, shape: str) -> np.ndarray:
         decoded = SharedMatrixDescriptor.decode(descriptor)
         return operand_units(decoded, rows, 16 * width, mn_major=False, element_bytes=1)
     except BadInput as error:
-        raise KernelFault("out-of-bounds", str(error)) from None
+        raise KernelFault("out-of-bounds", str(error), ENCODE) from None

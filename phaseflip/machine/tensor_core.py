@@ -18,7 +18,12 @@ from ..errors import BadInput, KernelFault
 from ..finding import Finding
 from ..instructions import instruction
 from .instruction_descriptor import InstructionDescriptor
-from .matrix_descriptors import SharedMatrixDescriptor, operand_units
+from .matrix_descriptors import (
+    ENCODE,
+    SharedMatrixDescriptor,
+    operand_units,
+    reads_past_the_end,
+)
 from .memory import RAW, SHARED_BASE, Memory, register_columns
 from .operation import ThreadOperation
 from .registers import write_registers
@@ -71,9 +76,7 @@ class Product(ThreadOperation):
         a_units, b_units, last = core.operands(d, (idesc, kind), self.descriptors, len(self.ctas))
         size = self.cta.shared.size
         if last >= size:
-            raise KernelFault(
-                "out-of-bounds", f"tcgen05.mma reads shared memory past its {size} bytes"
-            )
+            raise reads_past_the_end("tcgen05.mma", size)
         lane, column = split_address(d_tmem)
         pieces = [
             (self.ctas[p.cta_rank].tmem, p.matrix_index, p.memory_index(lane, column))
@@ -271,7 +274,7 @@ def _checked(
         SharedMatrixDescriptor.decode(a), SharedMatrixDescriptor.decode(b)
         check_accumulator_address(*split_address(d), fields.m, fields.n, cta_group)
     except BadInput as error:
-        raise KernelFault("out-of-bounds", str(error)) from None
+        raise KernelFault("out-of-bounds", str(error), ENCODE) from None
     return fields, accumulator_columns(fields.m, fields.n, cta_group)
 
 

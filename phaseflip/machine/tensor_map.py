@@ -71,12 +71,14 @@ class TensorMap:
                 "misaligned-access",
                 f"coordinate {corner[0]} of dimension 0 of tensor map {self.name} is {nbytes} bytes from its start;"
                 " a multiple of 16 is legal",
+                f"start boxes at multiples of {max(16 // self.element_bytes, 1)} elements of dimension 0, the contiguous one",
             )
         if stores and min(corner) < 0:
             raise KernelFault(
                 "out-of-bounds",
                 f"a bulk tensor store to {self.name} starts at {corner}; what lies behind the tensor is not written,"
                 " but no coordinate may be negative",
+                "start the box inside the tensor, and store what is left over without the tensor map",
             )
 
     def shared_units(self, start: int) -> np.ndarray:

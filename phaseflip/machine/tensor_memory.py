@@ -76,7 +76,11 @@ class TensorMemory:
         """Report an access outside live allocations; KernelFault for columns that do not exist."""
         what = f"{place.mnemonic} of TMEM columns {column}-{column + width - 1}"
         if column < 0 or column + width > COLUMNS:
-            raise KernelFault("out-of-bounds", f"{what}; a CTA has columns 0 to {COLUMNS - 1}")
+            raise KernelFault(
+                "out-of-bounds",
+                f"{what}; a CTA has columns 0 to {COLUMNS - 1}",
+                "let everything that is in TMEM at one time fit into its columns",
+            )
         if self.ever_allocated[column : column + width].all() and g.cta.detector is not None:
             return  # allocated once: whether it still was is for the race detector to say
         if not any(

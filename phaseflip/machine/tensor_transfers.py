@@ -153,7 +153,8 @@ def _transfer(
     try:
         firsts = [first_lane(shape, lane, warp) for warp in warps]
     except BadInput as error:
-        raise KernelFault("tmem-lane-access", str(error)) from None
+        fix = "let each warp name the lanes that it reaches, from 32 * (warp % 4), or leave the lane 0"
+        raise KernelFault("tmem-lane-access", str(error), fix) from None
     rows = [slice(first, first + lanes_touched(shape)) for first in firsts]
     if (
         shape == "32x32b"
@@ -168,7 +169,9 @@ def _transfer(
     items = [r - LOCAL_BASE >> 2 for r in registers]
     if not 0 <= min(items) <= max(items) < g.cta.frame_bytes // 4:
         raise KernelFault(
-            "out-of-bounds", f"{place.mnemonic} of a register outside the thread's local buffers"
+            "out-of-bounds",
+            f"{place.mnemonic} of a register outside the thread's local buffers",
+            "give the local buffer an element for every register of the instruction",
         )
     first_bytes = 4 * np.array(items)[:, None]
     if place.mnemonic == "tcgen05.st":

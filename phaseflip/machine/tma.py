@@ -32,7 +32,9 @@ def tensor_map_at(g: Group, address: Any) -> TensorMap:
     maps = g.cta.cluster.tensor_maps
     if rest or not 0 <= index < len(maps):
         raise KernelFault(
-            "out-of-bounds", f"address {int(address):#x} is not that of a tensor map parameter"
+            "out-of-bounds",
+            f"address {int(address):#x} is not that of a tensor map parameter",
+            "pass the address of a tensor map that is a parameter of the kernel",
         )
     return maps[index]
 
@@ -50,6 +52,7 @@ class _Box:
             raise KernelFault(
                 "misaligned-access",
                 f"the shared address of a bulk tensor copy is at byte {start}; a multiple of 128 is legal",
+                "align the shared buffer, and each stage in it, to 128 bytes (1024 with the 128-byte swizzle)",
             )
         cache = g.cta.cluster.operand_cache
         key = ("box", start, tensor_map.box_bytes, tensor_map.swizzle)
@@ -61,7 +64,8 @@ class _Box:
         ):  # swizzling reaches to the end of a line
             raise KernelFault(
                 "out-of-bounds",
-                f"a box of {tensor_map.box_bytes} bytes at byte {start} of shared memory",
+                f"a box of {tensor_map.box_bytes} bytes at byte {start} of shared memory, which has {self.shared.size}",
+                "make the shared buffer as large as the box, or the box smaller",
             )
         self.global_units = tensor_map.global_units(corner)
         if self.global_units is None:
@@ -72,6 +76,7 @@ class _Box:
                     "out-of-bounds",
                     f"a box at {corner} of tensor map {tensor_map.name} ends at byte {last} of {tensor_map.buffer}, which"
                     f" has {self.memory.size}",
+                    f"encode the tensor map with the dimensions and strides of {tensor_map.buffer}",
                 )
 
     @property
@@ -149,6 +154,7 @@ def _signalled(cta: CTA, mbar: int, cta_group: int, multicast: bool) -> int:
             "out-of-bounds",
             f"a copy into CTA {cta.rank} of the cluster names a barrier of CTA {given}: it must lie in the same CTA, or "
             "with cta_group::2 in the same pair",
+            "pass the barrier of the CTA that the data goes to",
         )
     return cta.cluster.multicast(mbar, 1 << rank)[0]
 

@@ -32,7 +32,11 @@ def _rows(g: Group, addr: Any, matrices: int) -> tuple[Memory, np.ndarray, np.nd
     given = np.broadcast_to(np.asarray(addr), (g.n,)).reshape(-1, 32)[:, : 8 * matrices]
     memory, offsets = memory_of(g, given.reshape(-1))
     if memory.kind != "shared":
-        raise KernelFault("out-of-bounds", "the address of a matrix row is not in shared memory")
+        raise KernelFault(
+            "out-of-bounds",
+            "the address of a matrix row is not in shared memory",
+            "stage the matrix in shared memory, and pass the addresses of its rows there",
+        )
     memory.items(offsets, ROW_BYTES)  # in bounds, and aligned
     lanes = g.lanes.reshape(-1, 32)[:, : 8 * matrices].reshape(-1)
     return memory, offsets.reshape(-1, matrices, 8), lanes

@@ -25,7 +25,7 @@ from ..errors import BadInput, KernelFault
 from ..finding import Finding, Place, agree
 from ..instructions import instruction
 from ..meeting import warps_meet
-from .matrix_descriptors import operand_units
+from .matrix_descriptors import ENCODE, operand_units, reads_past_the_end
 from .memory import RAW, register_columns
 from .registers import write_registers
 from .warpgroup_operands import WARPS, decode_descriptor, fragment
@@ -92,9 +92,7 @@ class WgmmaGroup:
             _units(run.descriptors, side, rows, shape) for side, rows in ((0, M_ROWS), (1, shape.n))
         )
         if 16 * max(int(a_units.max()), int(b_units.max())) + 15 >= shared.size:
-            raise KernelFault(
-                "out-of-bounds", f"wgmma reads shared memory past its {shared.size} bytes"
-            )
+            raise reads_past_the_end("wgmma", shared.size)
         if cta.detector is not None:
             for quarter, part in enumerate(runs):
                 mine = (
@@ -223,7 +221,7 @@ def wgmma_mma_async(
             for desc in pair:
                 decode_descriptor(desc)
         except BadInput as error:
-            raise KernelFault("out-of-bounds", str(error)) from None
+            raise KernelFault("out-of-bounds", str(error), ENCODE) from None
         _append(g, place, warp, shape, pair, bool(accumulate[0]))
 
 

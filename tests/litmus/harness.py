@@ -83,10 +83,12 @@ def _changed(factory, flags):
 
 
 def found(factory, schedule, profile="ptx", **flags):
-    """ "severity: code memory kind @file:line <file:line" of every finding, sorted."""
+    """ "severity: code memory kind @file:line <file:line" of every finding, sorted; each says why, and what mends it."""
+    findings = run(factory, schedule, profile, **flags).findings
+    assert all(f.why and f.fix for f in findings), findings
     return sorted(
         _text(f.severity, f.title, str(f.place), None if f.other is None else str(f.other))
-        for f in run(factory, schedule, profile, **flags).findings
+        for f in findings
     )
 
 

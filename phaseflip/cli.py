@@ -25,7 +25,7 @@ from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
 from phaseflip.options import check_seed
-from phaseflip.words import quoted
+from phaseflip.words import shortened
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -57,7 +57,7 @@ def _extent(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number such as 512")
     if len(text.lstrip("+-0")) > len(str(LARGEST_EXTENT)) or abs(int(text)) > LARGEST_EXTENT:
         raise argparse.ArgumentTypeError(
-            f"{quoted(text)} is too large; {LARGEST_EXTENT} is the limit"
+            f"{shortened(text)} is too large; {LARGEST_EXTENT} is the limit"
         )
     return int(text)
 

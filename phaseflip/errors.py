@@ -6,9 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .words import shortened
+
 
 class BadInput(ValueError):
     """The caller asked for something impossible; the one sentence says what is wrong and what would be right."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(shortened(sentence))
 
 
 def check_text(name: str, value: Any, example: str) -> None:

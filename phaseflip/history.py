@@ -49,7 +49,9 @@ def draw(shapes: Mapping[str, Sequence[Step]], title: str, file: str | Path) -> 
     """Draw a column for each shape: medians with their quartiles, ratios with their intervals. BadInput if FILE is bad."""
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
-        raise BadInput(f"{file} must end in {', '.join(FORMATS)}, which says what kind of picture")
+        raise BadInput(
+            f"{str(file)!r} must end in {', '.join(FORMATS)}, which says what kind of picture"
+        )
     from matplotlib.figure import Figure  # not pyplot, which looks for a display
 
     width, height = _PANEL_INCHES

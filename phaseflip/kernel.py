@@ -25,7 +25,6 @@ from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
 from phaseflip.kernel_files import load_file, one_line
 from phaseflip.tvm_version import check_tvm_version
-from phaseflip.words import quoted
 
 INDEX_SAFE_MAX = 32768
 """Largest extent whose square still fits the 32-bit indices of device code."""
@@ -344,9 +343,7 @@ def _argument(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]+", text):
         return positive_int(name, text)
     if len(text.lstrip("0")) > len(str(LARGEST_ARGUMENT)) or int(text) > LARGEST_ARGUMENT:
-        raise BadInput(
-            f"{name} must be a positive integer up to {LARGEST_ARGUMENT}, got {quoted(text)}"
-        )
+        raise BadInput(f"{name} must be a positive integer up to {LARGEST_ARGUMENT}, got {text}")
     return positive_int(name, int(text))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 LONGEST_NUMBER = 20
 """Digits of a number that are quoted."""
 
@@ -11,8 +13,10 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def quoted(number: str) -> str:
-    """A number as somebody wrote it; of a very long one its beginning, and how long it is."""
-    if len(number) <= LONGEST_NUMBER:
-        return number
-    return f"{number[:LONGEST_NUMBER]}... ({len(number)} characters)"
+def shortened(sentence: str) -> str:
+    """The sentence with the beginning of each very long number in it, and how long that is."""
+    return re.sub(
+        rf"\d{{{LONGEST_NUMBER + 1},}}",
+        lambda number: f"{number[0][:LONGEST_NUMBER]}... ({len(number[0])} digits)",
+        sentence,
+    )

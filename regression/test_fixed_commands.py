@@ -244,11 +244,12 @@ NINES = "9" * 5000
     [
         (["hgemm_v6:ctas=1:ctas=2", "128"], "hgemm_v6:ctas=1:ctas=2 gives ctas twice; give it once"),
         (["hgemm_v6:ctas=1,ctas=1", "128"], "hgemm_v6:ctas=1,ctas=1 gives ctas twice; give it once"),
-        ([f"hgemm_v6:ctas={NINES}", "128"], f"up to 2147483647, got {NINES[:20]}... (5000 characters)"),
+        ([f"hgemm_v6:ctas={NINES}", "128"], f"up to 2147483647, got {NINES[:20]}... (5000 digits)"),
         (["hgemm_v6:ctas=2147483648", "128"], "ctas must be a positive integer up to 2147483647, got 2147483648"),
-        (["hgemm_v1", NINES], f"argument M: {NINES[:20]}... (5000 characters) is too large; 2147483647 is the limit"),
-        (["hgemm_v1", "1234567890123456789012"], "M: 12345678901234567890... (22 characters) is too large"),
+        (["hgemm_v1", NINES], f"argument M: {NINES[:20]}... (5000 digits) is too large; 2147483647 is the limit"),
+        (["hgemm_v1", "1234567890123456789012"], "M: 12345678901234567890... (22 digits) is too large"),
         (["hgemm_v1", "99999999999"], "argument M: 99999999999 is too large"),
+        (["hgemm_v1", "128", "--inputs", f"normal+scale-a:{NINES[:90]}"], f"got {NINES[:20]}... (90 digits)"),
         (["hgemm_v1", "128", "--schedule", f"random:{NINES}"], "random: has 5000 digits; 100 are the most"),
     ],
 )  # fmt: skip

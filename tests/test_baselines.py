@@ -224,7 +224,8 @@ def test_the_history_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("words", "sentence"),
     [
         (["hgemm_v3", "-o", "x.png"], "there are no times of hgemm_v3, only of hgemm_sm90"),
-        (["hgemm_sm90", "-o", "x.txt"], "x.txt must end in .png, .svg, .pdf"),
+        (["hgemm_sm90", "-o", "x.txt"], "'x.txt' must end in .png, .svg, .pdf"),
+        (["hgemm_sm90", "-o", ""], "'' must end in .png, .svg, .pdf"),
         (["hgemm_sm90", "-o", "nowhere/x.png"], "nowhere/x.png cannot be written: No such file"),
         (["hgemm_sm90", "--gpu", "B200", "-o", "x.png"], "no history of times on B200 in"),
         (["hgemm_sm90", "--baselines", "no", "-o", "x.png"], "there is no history of times in no"),

@@ -67,7 +67,7 @@ def _conformance(args: argparse.Namespace) -> Outcome:
 
     gpu = devices.first_gpu()
     arch = args.arch or (ARCHS.get(gpu.capability, "") if gpu else "") or "sm_90a"
-    own = {programs.family_name(path): path for path in args.programs}
+    own = programs.named(args.programs)
     drawn = suite.families_for(arch, args.family) if args.family or not own else []
     folder = Path(args.output)
     built = {m["family"]: m for m in suite.manifests(folder)} if folder.is_dir() else {}

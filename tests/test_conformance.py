@@ -278,6 +278,16 @@ def test_files_in_a_package_import_their_neighbours_and_litmus_programs_are_foun
     )
 
 
+def test_names_of_families_of_files(tmp_path: Path) -> None:
+    paths = [tmp_path / "some.kernels", tmp_path / "a" / "x.py", tmp_path / "a.b.py"]
+    for path in (*paths, tmp_path / "b" / "x.py"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    assert list(programs.named([*paths, paths[0]])) == ["some_kernels", "x", "a_b"]
+    with pytest.raises(BadInput, match="a/x.py and .*b/x.py would be one family, x; rename one"):
+        programs.named([*paths, tmp_path / "b" / "x.py"])
+
+
 def test_bad_files_of_programs(tmp_path: Path) -> None:
     (tmp_path / "tma.py").write_text("")
     with pytest.raises(BadInput, match="'tma' is the name of a generated family; rename"):

@@ -12,7 +12,7 @@ import inspect
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -43,10 +43,22 @@ def family_name(path: str | Path) -> str:
     """The name of a file or folder, which its family bears; BadInput if there is no such, or a generated one has it."""
     if not Path(path).exists():
         raise BadInput(f"there is no file or folder of programs {path}")
-    name = Path(path).resolve().stem
+    name = Path(path).resolve().name.removesuffix(".py").replace(".", "_")
     if name in FAMILIES:
         raise BadInput(f"{name!r} is the name of a generated family; rename {path}")
     return name
+
+
+def named(paths: Iterable[str | Path]) -> dict[str, str | Path]:
+    """Family name -> path, of several; BadInput if two bear one name."""
+    own: dict[str, str | Path] = {}
+    for path in paths:
+        other = own.setdefault(family_name(path), path)
+        if Path(other).resolve() != Path(path).resolve():
+            raise BadInput(
+                f"the programs of {other} and {path} would be one family, {family_name(path)}; rename one of them"
+            )
+    return own
 
 
 def files_of(path: str | Path) -> list[Path]:

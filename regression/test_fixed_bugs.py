@@ -17,6 +17,7 @@ from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_mbarrier as mbarrier
+from tests.litmus import test_mbarrier_phases as mbarrier_phases
 from tests.litmus import test_named_barriers as named
 from tests.litmus import test_registers as registers
 from tests.litmus import test_shared_memory as shared
@@ -33,25 +34,25 @@ test_warps_that_store_to_one_place_collided_only_when_they_ran_apart = gives(
     shared.neighbours, "race shared waw @store <store", apart=False
 )
 test_a_stale_wait_was_missed_when_it_ran_before_the_next_arrival = gives(
-    mbarrier.phases, "stale-wait @wait", "race shared raw @load <store", flip=False
+    mbarrier_phases.phases, "stale-wait @wait", "race shared raw @load <store", flip=False
 )
 test_the_arrival_too_many_was_the_one_that_happened_to_come_last = gives(
     mbarrier.too_many, "over-arrival @second <first", count=False
 )
 test_two_phases_that_ended_while_a_waiter_slept_were_not_a_lap = gives(
-    mbarrier.lapped_once, "lapped-wait @wait", after_wait=False
+    mbarrier_phases.lapped_once, "lapped-wait @wait", after_wait=False
 )
 test_a_wait_far_behind_its_barrier_passed_unnoticed_when_the_others_ran_ahead = gives(
-    mbarrier.skips, "lapped-wait @wait", awaited=False, more=7, parity=1
+    mbarrier_phases.skips, "lapped-wait @wait", awaited=False, more=7, parity=1
 )
 test_a_wait_for_a_phase_known_from_another_barrier_was_lapped_only_when_it_came_early = gives(
-    mbarrier.skips, "lapped-wait @wait", awaited=False
+    mbarrier_phases.skips, "lapped-wait @wait", awaited=False
 )
 test_a_register_that_one_warp_had_not_stored_was_reported_only_when_warps_ran_apart = gives(
     registers.scalar, "uninitialised-read register @read", every_warp=False
 )
 test_arrivals_for_the_next_round_were_dropped_and_the_kernel_deadlocked = gives(
-    mbarrier.phases,
+    mbarrier_phases.phases,
     "lapped-wait @wait",
     "over-arrival @arrive <arrive",
     "race shared war @store <load",
@@ -110,10 +111,10 @@ test_a_warp_loaded_what_only_its_first_lane_had_waited_for = gives(
     pairs.elected_wait, "race tmem raw @ld <mma", all_lanes=False
 )
 test_the_end_of_a_phase_was_taken_as_known_from_a_later_commit_to_another_barrier = gives(
-    mbarrier.two_commits, "lapped-wait @wait", "race shared raw @load <store", seen=False
+    mbarrier_phases.two_commits, "lapped-wait @wait", "race shared raw @load <store", seen=False
 )
 test_a_wait_on_a_fresh_barrier_could_be_lapped_unnoticed = gives(
-    mbarrier.fresh, "lapped-wait @wait", awaited=False
+    mbarrier_phases.fresh, "lapped-wait @wait", awaited=False
 )
 test_an_element_of_a_local_array_that_nothing_had_stored_was_read_unnoticed = gives(
     registers.array, "uninitialised-read register @read", all_elements=False

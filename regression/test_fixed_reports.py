@@ -13,6 +13,7 @@ from phaseflip.tir_edit import Code
 from phaseflip.verify import verify
 from tests.litmus import test_cluster_memory as cluster_memory
 from tests.litmus import test_mbarrier as mbarrier
+from tests.litmus import test_mbarrier_phases as mbarrier_phases
 from tests.litmus import test_shared_memory as shared_memory
 from tests.litmus import test_tma as tma
 from tests.litmus.harness import SCHEDULES, run
@@ -155,7 +156,7 @@ def test_arrivals_and_bytes_that_come_too_early_for_want_of_a_wait_came_before_t
     schedule,
 ):
     """The advice was to change the count of the barrier or the bytes, which are right."""
-    early = run(mbarrier.phases, schedule, sync=False).findings
+    early = run(mbarrier_phases.phases, schedule, sync=False).findings
     assert [f.title for f in early] == ["race shared war", "over-arrival", "lapped-wait"]
     assert "a wait in between" in early[1].fix
     filled = run(tma.refills, schedule, wait_load=False).findings

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .ordering import Ordering
-from .vector_clock import Part, restrict
+from .vector_clock import Clock, Part, join, restrict
 
 
 def warps_meet(ordering: Ordering, g: Any) -> None:
@@ -24,3 +24,13 @@ def warps_meet(ordering: Ordering, g: Any) -> None:
             Part(p.lanes, p.clock.with_past(past), p.proxy_fence, p.after_fence) for p in inside
         ]
     g.knowledge = parts
+
+
+def have_happened(g: Any, pasts: list[Clock]) -> None:
+    """What released these clocks lies in the past of what the threads of the group do next, visible or not."""
+    if pasts:
+        past = join(pasts)
+        g.knowledge = [
+            Part(p.lanes, p.clock.with_past(past), p.proxy_fence, p.after_fence)
+            for p in g.knowledge
+        ]

@@ -169,6 +169,7 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
 test_products_behind_one_wgmma_fence_were_taken_for_writes_of_the_thread = gives(
     wgmma.chain, newest=1
 )
+test_one_arrival_for_a_warpgroup_whose_product_was_done_lapped_its_other_warps = gives(wgmma.rounds)
 
 
 def test_one_wgmma_fence_more_was_other_work():

@@ -24,7 +24,8 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..finding import Finding, Place, agree
 from ..instructions import instruction
-from ..meeting import warps_meet
+from ..meeting import have_happened, warps_meet
+from ..vector_clock import restrict
 from .matrix_descriptors import ENCODE, operand_units, reads_past_the_end
 from .memory import RAW, register_columns
 from .registers import write_registers
@@ -32,7 +33,7 @@ from .warpgroup_operands import WARPS, decode_descriptor, fragment
 
 if TYPE_CHECKING:
     from ..ordering import Ticket
-    from ..vector_clock import Part
+    from ..vector_clock import Clock, Part
     from .cta import CTA
     from .warp import Group
 
@@ -61,6 +62,7 @@ class Run:
     accumulate: bool
     part: Part | None
     ticket: Ticket | None
+    past: Clock | None  # what its lanes have done when they issue it
     descriptors: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -235,12 +237,14 @@ def _append(
     last = state.open[-1] if state.open else None
     continues = last is not None and accumulate and last.shape == shape and last.place == place
     if last is None or not continues or not (part is None or (last.part is not None and last.part.same_as(part))):  # fmt: skip
-        ticket = None
+        ticket = past = None
         if cta.detector is not None:
-            who = g.agents(np.arange(32 * warp, 32 * warp + 32))
+            lanes = np.arange(32 * warp, 32 * warp + 32)
+            who = g.agents(lanes)
             queue = ("wgmma", cta.rank, warp)
             ticket = cta.detector.issue(g, 32 * warp, queue, place, who, collective=True)
-        last = Run(shape, place, accumulate, part, ticket)
+            past = cta.detector.release(g, restrict(g.knowledge, lanes))
+        last = Run(shape, place, accumulate, part, ticket, past)
         state.open.append(last)
         low, high = 4 * min(shape.registers), 4 * max(shape.registers) + 4
         cta.loading.setdefault(warp, []).append((low, high, place))
@@ -367,10 +371,9 @@ class WgmmaWait:
                     if in_flight.isdisjoint(registers):
                         state.left[registers] = _bits(cta, warp, registers).copy()
         if cta.detector is not None:
-            tickets = [
-                r.ticket for group in self.pending for runs in group.runs.values() for r in runs
-            ]
-            cta.detector.operations_done(g, [t for t in tickets if t is not None])
+            runs = [r for group in self.pending for several in group.runs.values() for r in several]
+            cta.detector.operations_done(g, [r.ticket for r in runs if r.ticket is not None])
+            have_happened(g, [r.past for r in runs if r.past is not None])
             warps_meet(cta.detector, g)
 
     def describe(self) -> str:

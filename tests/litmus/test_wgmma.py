@@ -176,6 +176,61 @@ test_wgmma_of_another_shape_requires_fence = requires(
 )
 
 
+def rounds(product=True, newest=0):
+    """Four warps multiply once a round; one lane arrives for all of them, and warp 4 begins the next round."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((256, N // 2), "float32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([8])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        full = pool.alloc((1,), "uint64", align=8)
+        empty = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        pool.commit()
+        desc = T.alloc_local((1,), "uint64")
+        acc = T.alloc_local((N // 2,), "float32")
+        tid = T.meta_var(warp * 32 + lane)
+        if tid == 0:
+            T.ptx.mbarrier.init(full.ptr_to([0]), 1)
+            T.ptx.mbarrier.init(empty.ptr_to([0]), 1)
+        if warp < 4:
+            for k in T.serial(K // 2):
+                s[tid // 2, tid % 2 * 8 + k] = T.float16(1)
+            T.ptx.fence.proxy_async("shared::cta")
+        T.cuda.cta_sync()
+        if warp < 4:
+            T.ptx.wgmma.encode_matrix_descriptor(T.address_of(desc[0]), s.ptr_to([0, 0]), 1, 16, 1)
+            T.ptx.wgmma.fence()
+            for i in T.serial(4):
+                T.ptx.mbarrier.try_wait(full.ptr_to([0]), i % 2)  # wait
+                if product:
+                    T.ptx.wgmma.mma_async.ss(
+                        desc[0], desc[0], *[acc[r] for r in range(N // 2)], **SHAPE, **PLAIN, scaleD=i != 0
+                    )  # fmt: skip
+                    T.ptx.wgmma.commit_group()
+                T.ptx.wgmma.wait_group(newest)
+                if tid == 0:
+                    T.ptx.mbarrier.arrive(empty.ptr_to([0]))
+            T.ptx.wgmma.wait_group(0)
+            for r in T.serial(N // 2):
+                D[tid, r] = acc[r] if product else T.float32(0)
+        if tid == 128:
+            for i in T.serial(4):
+                T.ptx.mbarrier.try_wait(empty.ptr_to([0]), (i + 1) % 2)
+                T.ptx.mbarrier.arrive(full.ptr_to([0]))
+
+    return kernel
+
+
+test_one_lane_arrives_for_the_warpgroup_whose_product_is_done = requires(
+    rounds, "product", "lapped-wait @wait"
+)
+test_one_lane_arrives_not_for_a_product_in_flight = gives(rounds, "lapped-wait @wait", newest=1)
+
+
 def test_the_products_under_every_schedule():
     """Register r of lane l: row l / 4 + 8 (r / 2) of its warp, column 2 (l % 4) + r % 2."""
     lanes, r = np.arange(128)[:, None], np.arange(N // 2)[None, :]

@@ -54,6 +54,7 @@ RULES = {
     "tmem-freed-in-use": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),
     "uninitialised-read": Rule("memory", "error", "error", "ld; tcgen05.wait::ld"),
     "out-of-bounds": Rule("memory", "error", "error", "ld, st, tcgen05.mma"),
+    "out-of-bounds:parity": Rule("memory", "error", "note", "mbarrier.test_wait.parity; 9.7.13.15.16"),
     "out-of-bounds:array": Rule("memory", "note", "note", "the kernel's index; PTX knows no arrays of mbarriers"),
     "misaligned-access": Rule("memory", "error", "error", "ld, st; 6.4.1"),
     "peer-not-launched": Rule("lifecycle", "error", "note", "tcgen05.alloc .cta_group::2; 9.7.16.7.1"),

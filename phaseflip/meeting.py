@@ -1,7 +1,7 @@
 """What an instruction with `.sync` tells: every lane of the warp has come to it before one goes on.
 
 That orders no memory ("waits until all threads in the warp execute the same instruction", PTX ISA 9.1, wgmma.wait_group,
-tcgen05.wait, elect.sync); but what the lanes have done lies in the past of what each of them does next.
+tcgen05.wait, elect.sync, shfl.sync, ldmatrix); but what the lanes have done lies in the past of what each of them does next.
 """
 
 from __future__ import annotations

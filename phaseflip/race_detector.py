@@ -81,6 +81,8 @@ class RaceDetector(TensorMemoryJudge):
                 else accessing + g.cta.first_component
             )
             self._access(memory, mine, nbytes, event, actor, agents, later)
+        if later:
+            self._judge_parts(later)
         for commit in later or ():
             self._write(shadow, *commit)
 
@@ -219,6 +221,32 @@ class RaceDetector(TensorMemoryJudge):
             if not bad.any():
                 return
         self._report(event, event, where.at(bad))
+
+    def _judge_parts(self, commits: list[Commit]) -> None:
+        """The same of threads that write in one step, but know different things."""
+        writes, warps = commits[0][0], []
+        for _, _, event, where in commits:
+            if where.agents is not None:
+                warps.append(where.agents >> 5)
+                continue
+            if event.agents[0] >> 5 != event.agents[-1] >> 5:
+                self._report(event, event, where.at(None))
+            warps.append(np.full(len(where.indices), event.issuer >> 5))
+        units, writers = (
+            np.concatenate([where.indices for _, _, _, where in commits]),
+            np.concatenate(warps),
+        )
+        writes[units] = writers  # of several, one stays
+        if (writes[units] == writers).all():
+            return
+        for (_, _, event, where), mine in zip(commits, warps, strict=True):
+            bad = writes[where.indices] != mine
+            if bad.any():
+                unit = where.indices[bad][0]
+                (first, *_) = np.flatnonzero((units == unit) & (writers == writes[unit]))
+                ends = np.cumsum([len(w) for w in warps])
+                other = commits[int(np.searchsorted(ends, first, side="right"))][2]
+                self._report(other, event, where.at(bad))
 
     def _judge_private(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
         """A plain load through a pointer under which nvcc takes memory for unchanged but by the thread itself.

@@ -25,6 +25,7 @@ from tests.litmus import test_tcgen05 as tcgen05
 from tests.litmus import test_tcgen05_pairs as pairs
 from tests.litmus import test_tensor_memory as tensor_memory
 from tests.litmus import test_tma as tma
+from tests.litmus import test_warp_instructions as warp_instructions
 from tests.litmus import test_wgmma as wgmma
 from tests.litmus.harness import SCHEDULES, gives, run
 from tests.test_polling import released_behind_a_join
@@ -164,6 +165,23 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     assert sleeper.ready()
     sleeper.finish(SimpleNamespace(cta=SimpleNamespace(detector=detector)))
     assert told == clocks[:1]
+
+
+test_warps_that_store_to_one_place_at_once_passed_where_they_knew_different_things = gives(
+    shared.neighbours, "race shared waw @store <store", apart=False, know_alike=False
+)
+test_an_elected_lane_that_arrives_for_its_warp_lapped_the_other_lanes = gives(
+    warp_instructions.rounds
+)
+test_an_election_among_half_a_warp_was_silent = gives(
+    warp_instructions.meeting, "divergent-collective @elect", whole=False
+)
+test_a_wait_for_loads_by_one_lane_was_silent = gives(
+    tensor_memory.one_lane, "divergent-collective tmem @wait_ld", wait_ld=False
+)
+test_a_parity_of_2_was_silent = gives(
+    mbarrier_phases.phases, "~out-of-bounds shared @wait", modulo=False
+)
 
 
 test_products_behind_one_wgmma_fence_were_taken_for_writes_of_the_thread = gives(

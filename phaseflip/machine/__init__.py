@@ -18,7 +18,7 @@ from . import (
     tensor_memory,
     tensor_transfers,
     tma,
-    warp,
+    warp_instructions,
     warp_matrix,
     warpgroup_mma,
 )
@@ -38,7 +38,7 @@ __all__ = [
     "tensor_memory",
     "tensor_transfers",
     "tma",
-    "warp",
+    "warp_instructions",
     "warp_matrix",
     "warpgroup_mma",
 ]

@@ -215,6 +215,18 @@ def reinitialised(name: str, place: Place, other: Place) -> Finding:
     )
 
 
+def parity_of_neither_phase(barrier: Mbarrier, place: Place, who: str, parity: int) -> Finding:
+    """A wait whose parity is not 0 or 1."""
+    return Finding(
+        "out-of-bounds",
+        f"the parity is {parity}, but 0 and 1 are the valid ones; hardware has been seen to take the lowest bit",
+        place=place,
+        memory="shared",
+        what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name}",
+        fix="wait for the phase modulo 2",
+    )
+
+
 def tx_count_mismatch(barrier: Mbarrier, place: Place, phase: int) -> Finding:
     """More bytes have come than the phase was told to expect.
 

@@ -190,7 +190,11 @@ def mbarrier_try_wait_parity(
             f"it waits on a barrier of {owner}; only a barrier of the own CTA can be waited on",
             "wait on a barrier of the own CTA, and let the other CTA arrive on it",
         )
-    barrier, parity = barrier_at(g, place, mbar), parity & 1
+    barrier = barrier_at(g, place, mbar)
+    if parity not in (0, 1):
+        found = findings.parity_of_neither_phase(barrier, place, str(g), parity)
+        g.cta.cluster.findings.add(found, "parity")
+    parity &= 1
     consumed = barrier.consumed[g.lanes + g.cta.first_component]
     if (consumed == consumed[0]).all():
         wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity, scope)

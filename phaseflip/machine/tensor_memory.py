@@ -290,7 +290,7 @@ def one_warp(g: Group, place: Place) -> None:
             place=place,
             memory="tmem",
             what=f"{g} {agree(g, 'executes', 'execute')} {place.mnemonic}",
-            fix="guard it with the warp only (if warp_id == 0), not with a lane",
+            fix="let all lanes of the warp execute it: guard it with the warp at most (if warp_id == 0), not with a lane",
         )
     )
 
@@ -375,5 +375,7 @@ def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> P
     With cta_group::2 by one warp of each CTA of the pair; the first may block until the second comes.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
+    if not g.whole_warps():
+        one_warp(g, place)
     g.cta.tmem.relinquished = True
     return _of_the_pair(g, place, cta_group)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class Transfer:
-    """One tcgen05.ld or tcgen05.st in flight: moves words between TMEM and registers when it lands."""
+    """One tcgen05.ld or tcgen05.st in flight: moves words between TMEM and registers when it lands.
+
+    A store takes its registers when it is issued: PTX has a wait for what a load writes, not for what a store reads.
+    """
 
     __slots__ = (
         "group",
@@ -37,6 +40,7 @@ class Transfer:
         "columns",
         "registers",
         "factor",
+        "stored",
         "tickets",
         "done",
     )
@@ -53,8 +57,19 @@ class Transfer:
     ) -> None:
         self.group, self.place, self.rows = group, place, rows
         self.lanes, self.columns, self.factor, self.registers = lanes, columns, factor, registers
+        self.stored = self._frame().copy() if place.mnemonic == "tcgen05.st" else None
         self.tickets: list[Ticket] = []
         self.done = False
+
+    def _frame(self) -> np.ndarray:
+        """(threads, registers): a view of the registers' words where they are consecutive, else a copy."""
+        return np.asarray(self.group.cta.frame(WORD)[self._registers()])
+
+    def _registers(self) -> Any:
+        g, first = self.group, self.registers[0]
+        if self.registers == list(range(first, first + len(self.registers))):
+            return g.sel, slice(first, first + len(self.registers))
+        return g.lanes[:, None], np.array(self.registers)
 
     @property
     def issuer(self) -> str:
@@ -64,7 +79,7 @@ class Transfer:
     def land(self) -> None:
         """Copy the words."""
         g, tmem = self.group, self.group.cta.tmem
-        stores, detector = self.place.mnemonic == "tcgen05.st", g.cta.detector
+        stores, detector = self.stored is not None, g.cta.detector
         if detector is not None:
             low, high = int(np.min(self.columns)), int(np.max(self.columns)) + self.factor
             for ticket, rows in zip(self.tickets, self.rows, strict=True):
@@ -72,17 +87,13 @@ class Transfer:
         columns: Any = self.columns
         if isinstance(self.lanes, slice):
             columns = slice(columns[0], columns[-1] + 1)
-        frame, first = g.cta.frame(WORD), self.registers[0]
-        registers: Any = (g.lanes[:, None], np.array(self.registers))
-        if self.registers == list(range(first, first + len(self.registers))):
-            registers = (g.sel, slice(first, first + len(self.registers)))
-        if stores:
-            self._store(tmem.words, columns, frame[registers])
+        if self.stored is not None:
+            self._store(tmem.words, columns, self.stored)
         else:
             value: Any = tmem.words[self.lanes, columns]
             if self.factor == 2:
                 value = (value & 0xFFFF) | (tmem.words[self.lanes, columns + 1] << 16)
-            frame[registers] = value
+            g.cta.frame(WORD)[self._registers()] = value
         self.done = True
 
     def _store(self, words: np.ndarray, columns: Any, value: np.ndarray) -> None:
@@ -223,7 +234,9 @@ class TransfersWait:
         return f"tcgen05.wait::{self.kind} for {sum(not op.done for op in self.pending)} operations in flight"
 
 
-def _wait_transfers(g: Group, kind: str) -> TransfersWait | None:
+def _wait_transfers(g: Group, place: Place, kind: str) -> TransfersWait | None:
+    if not g.whole_warps():
+        one_warp(g, place)
     wait = TransfersWait(g, kind)
     if not wait.ready():
         return wait
@@ -234,10 +247,10 @@ def _wait_transfers(g: Group, kind: str) -> TransfersWait | None:
 @instruction("tcgen05.wait::ld", waits=True)
 def tcgen05_wait_ld(g: Group, place: Place) -> TransfersWait | None:
     """tcgen05.wait::ld.sync.aligned: wait for all tcgen05.ld that the executing warps have issued."""
-    return _wait_transfers(g, "ld")
+    return _wait_transfers(g, place, "ld")
 
 
 @instruction("tcgen05.wait::st", waits=True)
 def tcgen05_wait_st(g: Group, place: Place) -> TransfersWait | None:
     """tcgen05.wait::st.sync.aligned: wait for all tcgen05.st that the executing warps have issued."""
-    return _wait_transfers(g, "st")
+    return _wait_transfers(g, place, "st")

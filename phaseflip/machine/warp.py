@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..finding import Finding, agree
-from ..instructions import instruction
 from ..vector_clock import Knowledge, Part, restrict, united
 
 if TYPE_CHECKING:
@@ -311,63 +309,6 @@ def _same_scalar(a: Any, b: Any) -> bool:
     if a.__class__ is np.ndarray or b.__class__ is np.ndarray:
         return False
     return bool(a == b) and (a != 0 or np.signbit(a) == np.signbit(b))
-
-
-# -- warp-level instructions ----------------------------------------------------------------------------------------
-@instruction("shfl.sync.idx")
-def shfl_sync_idx(g: Group, place: Place, mask: Any, value: Any, source: Any, width: Any) -> Any:
-    """shfl.sync.idx.b32 d, a, b, c, membermask: each lane gets `value` of lane `source` of its segment of `width`.
-
-    A source lane that is not in the group gives the lane's own value, as hardware does for an inactive source.
-    """
-    if value.__class__ is not np.ndarray:
-        return value
-    segment = g.lanes - (g.lanes & (width - 1))
-    wanted = segment + (source & (width - 1))
-    if g.sel.__class__ is slice and g.n % WARP == 0 and not g.lanes[0] % WARP:
-        result = value[wanted - g.lanes[0]]
-    else:
-        position = np.minimum(np.searchsorted(g.lanes, wanted), g.n - 1)
-        result = np.where(g.lanes[position] == wanted, value[position], value)
-    return same(result) if g.warps == 1 else result
-
-
-@instruction("elect.sync")
-def elect_sync(g: Group, place: Place) -> Any:
-    """elect.sync d|p, membermask: true in one lane of each warp; the lowest active one, as on today's hardware."""
-    if g.n == 1:
-        return 1
-    warp = g.lanes >> 5
-    leader = np.empty(g.n, np.int64)
-    leader[0] = 1
-    leader[1:] = warp[1:] != warp[:-1]
-    return leader
-
-
-@instruction("thread_rank")
-def thread_rank(g: Group, place: Place) -> Any:
-    """cooperative_groups::thread_block::thread_rank(): the thread's index in its CTA (from %tid and %ntid)."""
-    return int(g.lanes[0]) if g.n == 1 else g.lanes
-
-
-@instruction("bar.warp.sync")
-def bar_warp_sync(g: Group, place: Place) -> None:
-    """bar.warp.sync membermask: orders the lanes of a warp; the mask is of all (TVM's __syncwarp()).
-
-    Lanes of a warp meet at joins, so none has to be awaited; where only some come, the others are awaited for ever.
-    """
-    if not g.whole_warps():
-        g.cta.report(
-            Finding(
-                "divergent-collective",
-                "it waits until all lanes of the warp execute it, and the others are not in this branch",
-                place=place,
-                what=f"{g} {agree(g, 'executes', 'execute')} bar.warp.sync",
-                fix="move T.cuda.warp_sync() out of the branch",
-            )
-        )
-    if g.cta.detector is not None:
-        g.cta.detector.synchronise_warps(g)
 
 
 def same(value: Any) -> Any:

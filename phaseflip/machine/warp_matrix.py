@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..instructions import instruction
+from ..meeting import warps_meet
 from .memory import RAW, memory_of, register_columns
 from .registers import check_registers, write_registers
 from .tensor_memory import one_warp
@@ -58,6 +59,8 @@ def _move(
     if not g.whole_warps():
         one_warp(g, place)
         return None
+    if g.cta.detector is not None:
+        warps_meet(g.cta.detector, g)
     memory, offsets, lanes = _rows(g, addr, len(registers))
     if g.cta.detector is not None:
         g.cta.detector.thread_access(

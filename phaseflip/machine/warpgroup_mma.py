@@ -216,8 +216,8 @@ def wgmma_mma_async(
     for warp in g.warp_ids():
         lanes = np.flatnonzero(g.lanes >> 5 == warp)
         a, b, accumulate = (v[lanes] for v in operands)
-        if (a != a[0]).any() or (b != b[0]).any():
-            _report_divergent(g, place, "its lanes give different matrix descriptors")
+        if any((v != v[0]).any() for v in (a, b, accumulate)):
+            _report_divergent(g, place, "its lanes give different matrix descriptors or scale-d")
         pair = int(a[0]), int(b[0])
         try:
             for desc in pair:

@@ -8,7 +8,7 @@ N = 64
 
 
 # -- parities -------------------------------------------------------------------------------------------------------------
-def phases(flip=True, sync=True):
+def phases(flip=True, sync=True, modulo=True):
     """Warp 0 hands over three values, one a phase; warp 1 reads each."""
 
     @T.prim_func
@@ -34,13 +34,14 @@ def phases(flip=True, sync=True):
                 T.ptx.mbarrier.try_wait(bar.ptr_to([0]), phase)  # wait
                 D[lane] = s[lane]  # load
             if flip:
-                phase = phase ^ 1
+                phase = phase ^ 1 if modulo else phase + 1
             if sync:
                 T.cuda.cta_sync()
 
     return kernel
 
 
+test_wait_requires_a_parity_of_0_or_1 = requires(phases, "modulo", "~out-of-bounds shared @wait")
 test_wait_requires_the_phase_to_flip = requires(
     phases, "flip", "stale-wait @wait", "race shared raw @load <store"
 )

@@ -258,7 +258,7 @@ test_cta_sync_requires_whole_warps = requires(
 
 
 # -- bytes --------------------------------------------------------------------------------------------------------------
-def neighbours(apart=True):
+def neighbours(apart=True, know_alike=True):
     """Single bytes of one word by different threads do not collide; one byte by two warps does."""
 
     @T.prim_func
@@ -267,6 +267,8 @@ def neighbours(apart=True):
         bx = T.cta_id([1])
         tid = T.thread_id([N])
         s = T.alloc_shared((N,), "int8")
+        if not know_alike:
+            T.cuda.warp_sync()
         if apart:
             s[tid] = T.int8(1)
         else:
@@ -280,6 +282,9 @@ def neighbours(apart=True):
 
 test_shared_stores_to_neighbouring_bytes_require_nothing = requires(
     neighbours, "apart", "race shared waw @store <store"
+)
+test_what_warps_know_does_not_keep_their_stores_apart = requires(
+    neighbours, "apart", "race shared waw @store <store", know_alike=False
 )
 
 

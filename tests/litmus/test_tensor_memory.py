@@ -2,7 +2,7 @@
 
 from tvm.script import tirx as T
 
-from .harness import gives, requires
+from .harness import SCHEDULES, gives, requires, run
 
 TWO_WARPS = 64
 
@@ -81,6 +81,66 @@ test_tcgen05_st_requires_columns_of_the_cta = gives(life, "out-of-bounds @st", s
 test_tcgen05_st_requires_columns_that_are_not_freed = gives(
     life, "tmem-unallocated tmem @use_after <dealloc", use_after=True
 )
+
+
+def one_lane(wait_ld=True, wait_st=True, relinquish=True):
+    """Collectives of a warp, each executed by all of its lanes or by one."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "float32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        lane = T.thread_id([32])
+        pool = T.SMEMPool()
+        address = pool.alloc((1,), "uint32")
+        pool.commit()
+        T.ptx.tcgen05.alloc(T.address_of(address), n_cols=32, cta_group=1)
+        if relinquish:
+            T.ptx.tcgen05.relinquish_alloc_permit(cta_group=1)
+        else:
+            if lane == 0:
+                T.ptx.tcgen05.relinquish_alloc_permit(cta_group=1)  # relinquish
+        T.cuda.warp_sync()
+        reg = T.alloc_local((1,), "float32")
+        reg[0] = T.float32(1)
+        T.ptx.tcgen05.st(address[0], reg[0], shape="32x32b", num=1, row=0, col=0)  # st
+        reg[0] = T.float32(2)
+        if wait_st:
+            T.ptx.tcgen05.wait.st()
+        else:
+            if lane == 0:
+                T.ptx.tcgen05.wait.st()  # wait_st
+        T.ptx.tcgen05.ld(address[0], reg[0], shape="32x32b", num=1, row=0, col=0)  # ld
+        if wait_ld:
+            T.ptx.tcgen05.wait.ld()
+        else:
+            if lane == 0:
+                T.ptx.tcgen05.wait.ld()  # wait_ld
+            T.cuda.warp_sync()
+        D[lane] = reg[0]
+        T.ptx.tcgen05.dealloc(address[0], n_cols=32, cta_group=1)  # dealloc
+
+    return kernel
+
+
+test_tcgen05_relinquish_requires_a_whole_warp = requires(
+    one_lane, "relinquish", "divergent-collective tmem @relinquish"
+)
+test_tcgen05_wait_ld_requires_a_whole_warp = gives(
+    one_lane, "divergent-collective tmem @wait_ld", wait_ld=False
+)
+test_tcgen05_wait_st_requires_a_whole_warp = gives(
+    one_lane,
+    "divergent-collective tmem @wait_st",
+    "race tmem raw @ld <st",
+    "tmem-freed-in-use tmem @dealloc <st",
+    wait_st=False,
+)
+
+
+def test_tcgen05_st_takes_its_registers_when_it_is_issued():
+    for schedule in SCHEDULES:
+        assert (run(one_lane, schedule).outputs["D"] == 1).all()
 
 
 def addresses(sync=True):

@@ -103,14 +103,17 @@ def _branches(e: Any) -> bool:
     return any(_branches(child) for child in children(e))
 
 
-def shared_uses(e: Any) -> list[tuple[ir.Buffer, int]]:
-    """(buffer, constant part of the index) of every element of the CTA's own shared memory that an expression mentions."""
+def shared_uses(e: Any) -> list[tuple[ir.Buffer, int | None]]:
+    """(buffer, constant part of the index) of every element of the CTA's own shared memory that an expression mentions.
+
+    None for an index that is computed unusually, such as 1 - x.
+    """
     found = [use for child in children(e) for use in shared_uses(child)]
     if isinstance(e, (ir.Load, ir.Address)) and e.buffer.root.own_shared:
         index = e.index
         if isinstance(index, ir.Binary) and index.op == "add" and isinstance(index.b, ir.Const):
             index = index.b
-        found.append((e.buffer, value_at_zero(index, {}) or 0))
+        found.append((e.buffer, value_at_zero(index, {})))
     return found
 
 

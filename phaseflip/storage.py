@@ -111,8 +111,8 @@ class Layout:
                 stores.append(s)
             for e in roots(s):
                 for buffer, index in shared_uses(e):
-                    if buffer.elements == 1 and buffer.name.startswith("("):
-                        continue  # what a tile copy starts at
+                    if index is None or (buffer.elements == 1 and buffer.name.startswith("(")):
+                        continue  # unknown, or what a tile copy starts at
                     view = self.view(buffer, index)
                     lowest[buffer.name] = min(view, lowest.get(buffer.name, view))
         named = {view.first for name, view in lowest.items() if not name.startswith("(")}

@@ -179,6 +179,9 @@ test_an_election_among_half_a_warp_was_silent = gives(
 test_a_wait_for_loads_by_one_lane_was_silent = gives(
     tensor_memory.one_lane, "divergent-collective tmem @wait_ld", wait_ld=False
 )
+test_a_barrier_whose_index_is_subtracted_was_taken_for_one_of_another_array = gives(
+    mbarrier.ring, subtracted=True
+)
 test_a_parity_of_2_was_silent = gives(
     mbarrier_phases.phases, "~out-of-bounds shared @wait", modulo=False
 )

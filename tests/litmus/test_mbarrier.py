@@ -123,7 +123,7 @@ def slots(initialised=2, reached=True, sync=True):
     return kernel
 
 
-def ring(stages=2):
+def ring(stages=2, subtracted=False):
     """A thread arrives on each barrier of a ring of so many stages, for which there are two; another array follows."""
 
     @T.prim_func
@@ -142,12 +142,17 @@ def ring(stages=2):
                 T.ptx.mbarrier.init(empty.ptr_to([i]), 1)
             for i in T.serial(stages):
                 T.ptx.mbarrier.arrive(full.ptr_to([i]))  # arrive
+                if subtracted:
+                    other = T.local_scalar("int32")
+                    other = i ^ 1
+                    T.ptx.mbarrier.arrive(empty.ptr_to([1 - other]))
         D[lane] = 1
 
     return kernel
 
 
 test_a_ring_of_as_many_stages_as_barriers_is_silent = gives(ring)
+test_an_index_may_be_subtracted = gives(ring, subtracted=True)
 test_a_ring_requires_as_many_barriers_as_stages = gives(
     ring, "?out-of-bounds shared @arrive", stages=3
 )

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from .finding import CLUSTER_BARRIER, Finding, Place, agree
+from .program_order import comes_first
 from .shadow_memory import Event
 from .vector_clock import SEEN
-
-Position = tuple[tuple[int, ...], int]
 
 COMMITTED = ("tcgen05.mma", "tcgen05.cp")
 """What a tcgen05.commit tracks."""
@@ -41,12 +40,6 @@ _VERBS = {
 }
 
 
-def comes_first(a: Position, b: Position) -> bool:
-    """Whether position a is before b in the program: by iterations of the enclosing loops, then by place."""
-    depth = min(len(a[0]), len(b[0]))
-    return (a[0][:depth], a[1]) <= (b[0][:depth], b[1])
-
-
 def race_report(
     old: Event | None,
     new: Event,
@@ -56,12 +49,14 @@ def race_report(
     stale: Mapping[int, Any] = MappingProxyType({}),
     fresh: Mapping[int, Any] = MappingProxyType({}),
     arrival: Cause = None,
+    first: Event | None = None,
 ) -> Finding:
     """The finding for a pair of accesses (or for one, where there is no other).
 
     code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
     thread -> (place, phase) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that passed at once
-    on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it.
+    on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it. first: which of the two
+    the other one knows to have been issued; None: neither, and the order of the program is taken for theirs.
     """
     memory, low, high = where
     region = memory.describe(low, high)
@@ -76,7 +71,9 @@ def race_report(
             if memory.kind == "tmem"
             else "write the data first",
         )
-    first, second = (old, new) if comes_first(old.position, new.position) else (new, old)
+    if first is None:
+        first = old if comes_first(old, new) else new
+    second = new if first is old else old
     what = f"{_act(second)} of {second.who} {_does(second)} {region} that {_act(first)} of {first.who} {_did(first)}"
     if code == "tmem-freed-in-use":
         free, use = (new, old) if new.place.mnemonic == "tcgen05.dealloc" else (old, new)

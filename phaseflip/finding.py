@@ -93,8 +93,8 @@ class Place:
     """An instruction of the kernel: mnemonic and line, and its place in the program.
 
     `order` counts instructions in program order, `loops` are the register slots that hold the iteration numbers of the
-    enclosing loops, outermost first, `branches` the blocks of the enclosing branches. Two instructions of one mnemonic on
-    one line are the same place to a reader.
+    enclosing loops, outermost first, `extents` their numbers of iterations (0: not constant), `branches` the blocks of the
+    enclosing branches. Two instructions of one mnemonic on one line are the same place to a reader.
 
     private: what nvcc takes for granted of the global memory under a plain load. "read-only": nothing changes it while the
     kernel runs, so the load is ld.global.nc. "restrict": only the thread's own plain stores do, so the value of an earlier
@@ -108,6 +108,7 @@ class Place:
     loops: tuple[int, ...] = field(default=(), compare=False)
     private: str = field(default="", compare=False)
     branches: tuple[int, ...] = field(default=(), compare=False)
+    extents: tuple[int, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -14,8 +14,6 @@ from .advice import (
     COMMITTED,
     DRAINS,
     Cause,
-    Position,
-    comes_first,
     race_report,
     without_commit,
     without_group,
@@ -23,6 +21,7 @@ from .advice import (
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
 from .ordering import COPIES, Actor, Ordering, Ticket
+from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 
@@ -57,8 +56,8 @@ class Judge(Ordering):
         """Place of an arrival with .relaxed -> by thread, the epoch of its last."""
         self.of_copies: list[tuple[Finding, Event, Event]] = []
         """Races with a bulk store: it, and the later access."""
-        self.bulk_commits: dict[tuple[int, int], Position] = {}
-        """(component, number) of a bulk store -> position of the commit_group that it belongs to."""
+        self.bulk_commits: dict[tuple[int, int], Step] = {}
+        """(component, number) of a bulk store -> the commit_group that it belongs to."""
 
     def _number(self, event: Event) -> None:
         event.number = len(self.launch.events)
@@ -83,11 +82,28 @@ class Judge(Ordering):
             if bad is not None:
                 freed = "tcgen05.dealloc" in (old.place.mnemonic, event.place.mnemonic)
                 code, cause = "tmem-freed-in-use" if freed else "", self._cause(old, actor)
-                self._report(old, event, where.at(bad), code, cause=cause)
+                self._report(
+                    old,
+                    event,
+                    where.at(bad),
+                    code,
+                    cause=cause,
+                    first=self._issued_first(old, event, actor),
+                )
                 return
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
             self._report(old, event, where.at(mask), code, rule)
+
+    def _issued_first(self, old: Event, event: Event, actor: Actor) -> Event | None:
+        """Of two accesses the asynchronous one of which the other's agent knows that it has been issued."""
+        if old.owner is not self:
+            return None
+        if old.issued and actor.clock.covers(SEEN, old.issuer, old.issued):
+            return old
+        if event.issued and old.clock and old.clock.covers(SEEN, event.issuer, event.issued):
+            return event
+        return None
 
     def _misordered(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
@@ -243,7 +259,7 @@ class Judge(Ordering):
 
     def commit_group(self, g: Any, place: Any, tickets: Iterable[Ticket | None]) -> None:
         """A cp.async.bulk.commit_group makes these bulk stores a group."""
-        at = g.position(place)
+        at = Step(place, g.position(place))
         self.bulk_commits.update({(t.component, t.number): at for t in tickets if t is not None})
 
     def finish(self) -> None:
@@ -254,7 +270,7 @@ class Judge(Ordering):
         self.of_mmas.clear()
         for race, copy, later in self.of_copies:
             commit = self.bulk_commits.get((copy.agents, copy.epochs))
-            in_time = commit is not None and comes_first(commit, later.position)
+            in_time = commit is not None and comes_first(commit, later)
             self.launch.findings.add(race if in_time else without_group(race, copy, later))
         self.of_copies.clear()
         for finding in self.unwritten.values():
@@ -285,19 +301,22 @@ class Judge(Ordering):
         code: str = "",
         rule: str = "",
         cause: Cause = None,
+        first: Event | None = None,
     ) -> None:
         self.silent = False
         self._explain([old.number, event.number])
         if not code and self._issued_twice(old, event):
             code = "duplicate-issue"
         finding = race_report(
-            old, event, where, code, rule, self.stale_waits, self.fresh_waits, cause
+            old, event, where, code, rule, self.stale_waits, self.fresh_waits, cause, first
         )
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
             self.of_mmas.append((finding, mma))  # a commit may still follow
             return
-        first, second = (old, event) if comes_first(old.position, event.position) else (event, old)
+        if first is None:
+            first = old if comes_first(old, event) else event
+        second = event if first is old else old
         if finding.code == "race" and first.place.mnemonic in DRAINS and first.owner is self:
             self.of_copies.append((finding, first, second))
         else:

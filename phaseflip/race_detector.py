@@ -119,7 +119,7 @@ class RaceDetector(TensorMemoryJudge):
             return
         event = Event(
             0, writes, "async", ticket.place, ticket.who, self, ticket.component, ticket.number, ticket.position,
-            ticket.issuer, fenced,
+            ticket.issuer, fenced, issued=int(ticket.clock.seen[ticket.issuer]),
         )  # fmt: skip
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
         self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
@@ -177,6 +177,7 @@ class RaceDetector(TensorMemoryJudge):
         if not event.writes and self._repeats(reads[indices], event):
             return
         self._number(event)
+        event.clock = actor.clock
         self.silent = True
         where = Region(memory, indices, unit_bytes, agents)
         before = writes[indices]

@@ -23,7 +23,7 @@ class Event:
     epochs: theirs.
     proxy: "generic", "async" or "tmem". units and unit_agents: what each of several threads touched, as far as they
     differ; None where all touched everything. Position is (iterations of the enclosing loops, order in the program).
-    issued: the issuer's epoch when it issued a tcgen05 operation; clock: what the freeing warp of a tcgen05.dealloc knew;
+    issued: the issuer's epoch when it issued an asynchronous operation; clock: what its agent knew;
     lane: the only lane of TMEM that is touched of those that are tracked together.
     """
 

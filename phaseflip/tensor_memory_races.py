@@ -41,6 +41,7 @@ class TensorMemoryJudge(Judge):
             ticket.issuer, issued=int(ticket.clock.seen[ticket.issuer]), lane=lane,
         )  # fmt: skip
         self._number(event)
+        event.clock = ticket.clock
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
         index = (bands, columns)
         where = Region(tmem, np.arange(columns.start, columns.stop), 1, None)

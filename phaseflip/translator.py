@@ -41,6 +41,7 @@ class _Translator:
         self.writer = ExpressionWriter(self, private_loads(function))
         self.loops: list[tuple[int, int]] = []  # (continue target, break target)
         self.iterations: list[int] = []  # slots of the iteration numbers of the enclosing loops
+        self.extents: list[int] = []  # how often these loops run, 0 where that is not constant
         self.loop_places: dict[int, Place] = {}
         self.blocks: list[Block] = []
         self.block = self.new_block()
@@ -167,8 +168,8 @@ class _Translator:
         """A new instruction or memory access of the program; name of the constant that holds its Place."""
         for slot in self.iterations:
             self.use(slot)  # keeps the iteration numbers in the group's registers
-        order, loops, branches = len(self.instructions), self.iterations, self.branches
-        place = Place(mnemonic, site.file, site.line, order, tuple(loops), private, tuple(branches))
+        around = tuple(self.iterations), private, tuple(self.branches), tuple(self.extents)
+        place = Place(mnemonic, site.file, site.line, len(self.instructions), *around)
         self.instructions.append(place)
         return self.constant(("place", place, place.order))
 
@@ -304,7 +305,8 @@ class _Translator:
             self.indent -= 1
             return
         self.define(slot, start)
-        iteration, header, body, latch, after = self.start_loop((s.body or [s])[0].site)
+        times = int(s.extent.value) if isinstance(s.extent, ir.Const) else 0
+        iteration, header, body, latch, after = self.start_loop((s.body or [s])[0].site, times)
         # TVM's CUDA code evaluates start + extent before every iteration, so the body may change it.
         end = self.writer.text(ir.Binary("add", s.start, s.extent, s.var.dtype))
         self.loop_branch(f"({self.use(slot)} < {end})", body, after)
@@ -313,6 +315,7 @@ class _Translator:
         self.statements(s.body)
         self.loops.pop()
         self.iterations.pop()
+        self.extents.pop()
         self.goto(latch)
         step = self.writer.text(s.step)
         self.define(slot, f"{self.use(slot)} + {step}")
@@ -320,7 +323,7 @@ class _Translator:
         self.jump_to(header.number)
         self.block = after
 
-    def start_loop(self, site: ir.Site) -> tuple[int, Block, Block, Block, Block]:
+    def start_loop(self, site: ir.Site, extent: int) -> tuple[int, Block, Block, Block, Block]:
         """The slot that counts the iterations, which the latch must raise; header, body, latch, and what follows.
 
         site: of the loop, or of its first statement where TVM drops the line of the loop itself.
@@ -330,6 +333,7 @@ class _Translator:
         self.define(slot, "0")
         outside = tuple(self.iterations)
         self.iterations.append(slot)
+        self.extents.append(extent)
         self.loop_places[slot] = Place("", site.file, site.line)
         header, body, latch, after = (self.new_block() for _ in range(4))
         after.loops = outside
@@ -368,13 +372,14 @@ class _Translator:
         self.line(f"{function}(g, {places[0]}, {places[-1]}, {iterations}, {arguments})")
 
     def while_loop(self, s: ir.While) -> None:
-        iteration, header, body, latch, after = self.start_loop(s.site)
+        iteration, header, body, latch, after = self.start_loop(s.site, 0)
         self.loop_branch(self.writer.condition(s.condition), body, after)
         self.block = body
         self.loops.append((latch.number, after.number))
         self.statements(s.body)
         self.loops.pop()
         self.iterations.pop()
+        self.extents.pop()
         self.goto(latch)
         self.define(iteration, f"{self.use(iteration)} + 1")
         self.jump_to(header.number)

@@ -16,6 +16,7 @@ from phaseflip.mutant import make_mutant, run_item
 from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
 from tests.litmus import test_look_alikes as look_alikes
+from tests.litmus import test_loops as loops
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_mbarrier_phases as mbarrier_phases
 from tests.litmus import test_named_barriers as named
@@ -181,6 +182,12 @@ test_a_wait_for_loads_by_one_lane_was_silent = gives(
 )
 test_a_barrier_whose_index_is_subtracted_was_taken_for_one_of_another_array = gives(
     mbarrier.ring, subtracted=True
+)
+test_iterations_of_loops_that_have_nothing_in_common_were_compared = gives(
+    loops.parts, "race shared raw @load <store", sync=False
+)
+test_an_overwrite_after_the_issue_was_called_a_read_of_it = gives(
+    wgmma.released, "race shared war @overwrite <wgmma", wait_first=False
 )
 test_a_parity_of_2_was_silent = gives(
     mbarrier_phases.phases, "~out-of-bounds shared @wait", modulo=False

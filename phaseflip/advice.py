@@ -297,12 +297,12 @@ def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, st
     """Why, and what would order a pair where an arrival comes between that does not tell of the first."""
     line = first.place.line
     if isinstance(arrival, Place):
-        scope = "" if _same_cta(first, second) else ", scope='cluster'"
-        if arrival.mnemonic.startswith("barrier.cluster"):
-            scope = ""
+        of_cluster = arrival.mnemonic.startswith("barrier.cluster")
+        scope = "cta" if _same_cta(first, second) and not of_cluster else "cluster"
+        release = "sem='release'" + ("" if of_cluster or scope == "cta" else ", scope='cluster'")
         return (
             f"the {arrival.mnemonic} at line {arrival.line} is relaxed, and so orders nothing that comes before it",
-            f"give it sem='release'{scope}, or put T.ptx.fence before it, in every thread of line {line}",
+            f"give it {release}, or put T.ptx.fence('acq_rel', '{scope}') directly before it, in each thread that arrives",
         )
     return (
         f"a lane that arrives after line {line} tells nothing of what the other lanes of its warp did there",

@@ -31,6 +31,9 @@ REMOTE_ARRIVAL = (
 )
 """What orders accesses of two CTAs by an mbarrier."""
 
+_COMMIT = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
+_BIT = ", with the bit of the waiting CTA in its cta_mask"
+
 _VERBS = {
     "tcgen05.mma": "MMA",
     "tcgen05.cp": "tcgen05.cp",
@@ -216,6 +219,11 @@ def without_commit(race: Finding, mma: Event) -> Finding:
     )
 
 
+def without_bit(race: Finding) -> Finding:
+    """A race with an MMA whose commit arrives in other CTAs only than the one that has to wait."""
+    return replace(race, fix=race.fix + _BIT) if race.fix == _COMMIT else race
+
+
 def without_group(race: Finding, copy: Event, later: Event) -> Finding:
     """A race with a bulk store that belongs to no committed group when the later access comes."""
     line = copy.place.line
@@ -278,10 +286,7 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
             why = f"the {_act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
         else:
             why = f"the {_act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
-        fix = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
-        if not _same_cta(first, second):
-            fix += ", with the bit of the waiting CTA in its cta_mask"
-        return why, fix
+        return why, _COMMIT if _same_cta(first, second) else _COMMIT + _BIT
     if first.place.mnemonic == "tcgen05.ld":
         why = f"the tcgen05.ld at line {line} may still read TMEM when line {second.place.line} overwrites it"
         scope = "" if _same_cta(first, second) else f" ({REMOTE_ARRIVAL})"

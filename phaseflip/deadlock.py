@@ -12,6 +12,7 @@ from .machine.barriers import BarrierWait
 from .machine.cluster_barrier import ClusterWait
 from .machine.cta import Cluster
 from .machine.mbarrier import NEVER, Mbarrier
+from .machine.mbarrier_findings import ALL_BYTES, to_each_bit
 from .machine.mbarrier_wait import LanesWait, MbarrierWait
 from .machine.register_pool import RegistersWait
 from .machine.tensor_memory import AllocationWait, PairWait
@@ -244,7 +245,7 @@ def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group, circle: l
     b, suppliers = wait.barrier, entry["suppliers"]
     missing = [s for s in suppliers if s["executed"] == 0]
     if not b.pending:
-        return "expect exactly the bytes of all copies of the phase, every box counted in full, and issue each of them"
+        return f"{ALL_BYTES}, and issue each of them{to_each_bit(b)}"
     if not suppliers:
         return f"let a thread, tcgen05.commit or a bulk copy arrive on {b.full_name}"
     if missing and missing[0]["held_by"]:
@@ -263,7 +264,8 @@ def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group, circle: l
     if _unannounced(entry):
         lines = [str(s["line"]) for s in suppliers if "expect_tx" in s["mnemonic"]]
         announces = f"line {' or '.join(lines)}" if lines else "an mbarrier.arrive.expect_tx"
-        return f"let {announces} announce, on {b.full_name} too, the bytes of all copies that come to it"
+        text = f"let {announces} announce, on {b.full_name} too, the bytes of all copies that come to it"
+        return text + to_each_bit(b)
     if _astray(entry):
         arrives = next(s for s in suppliers if s["executed"])
         to = _addressed(arrives["mnemonic"], b.cta.rank)

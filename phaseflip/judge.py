@@ -17,6 +17,7 @@ from .advice import (
     Position,
     comes_first,
     race_report,
+    without_bit,
     without_commit,
     without_group,
 )
@@ -51,8 +52,10 @@ class Judge(Ordering):
         self.unwritten: dict[int, Finding] = {}
         self.superseded: dict[int, list[int]] = {}
         """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
-        self.of_mmas: list[tuple[Finding, Event]] = []
-        """Races with an MMA."""
+        self.of_mmas: list[tuple[Finding, Event, Event]] = []
+        """Races with an MMA: it, and the other access."""
+        self.reached: dict[tuple[int, int], set[int]] = {}
+        """(component, number) of the newest MMA that a commit tracks -> the CTAs on whose barriers it arrives."""
         self.relaxed_arrivals: dict[Any, np.ndarray] = {}
         """Place of an arrival with .relaxed -> by thread, the epoch of its last."""
         self.of_copies: list[tuple[Finding, Event, Event]] = []
@@ -246,11 +249,28 @@ class Judge(Ordering):
         at = g.position(place)
         self.bulk_commits.update({(t.component, t.number): at for t in tickets if t is not None})
 
+    def commit_reaches(self, tickets: Iterable[Ticket], ranks: set[int]) -> None:
+        """A tcgen05.commit that tracks these MMAs arrives on barriers of these CTAs."""
+        for ticket in tickets:
+            self.reached.setdefault((ticket.component, ticket.number), set()).update(ranks)
+
+    def _reaches(self, mma: Event, rank: int) -> bool:
+        """Whether the first commit after an MMA arrives on a barrier of that CTA."""
+        _, ranks = min(
+            (number, ranks)
+            for (component, number), ranks in self.reached.items()
+            if component == mma.agents and number >= mma.epochs
+        )
+        return rank in ranks
+
     def finish(self) -> None:
         """The cluster has ended."""
-        for race, mma in self.of_mmas:
-            committed = self.committed.get(mma.agents, 0) >= mma.epochs
-            self.launch.findings.add(race if committed else without_commit(race, mma))
+        for race, mma, other in self.of_mmas:
+            if self.committed.get(mma.agents, 0) < mma.epochs:
+                race = without_commit(race, mma)
+            elif other.owner is self and not self._reaches(mma, other.issuer // self.cta_threads):
+                race = without_bit(race)
+            self.launch.findings.add(race)
         self.of_mmas.clear()
         for race, copy, later in self.of_copies:
             commit = self.bulk_commits.get((copy.agents, copy.epochs))
@@ -295,7 +315,9 @@ class Judge(Ordering):
         )
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
-            self.of_mmas.append((finding, mma))  # a commit may still follow
+            self.of_mmas.append(
+                (finding, mma, event if mma is old else old)
+            )  # a commit may still follow
             return
         first, second = (old, event) if comes_first(old.position, event.position) else (event, old)
         if finding.code == "race" and first.place.mnemonic in DRAINS and first.owner is self:

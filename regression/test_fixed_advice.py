@@ -2,10 +2,13 @@
 
 import pytest
 from tvm.script import tirx as T
+from tvm.script.tirx import tile as Tx
 
+from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line
 from tests.litmus.test_cluster_memory import in_cta
+from tests.litmus.test_cluster_tcgen05 import LAYOUT, ROWS, K, M
 
 
 def arrives_relaxed(before=False, after=False, sem="relaxed", scope="cluster"):
@@ -188,3 +191,85 @@ def test_a_deadlock_began_with_a_producer_where_bytes_came_that_it_had_not_annou
     line = litmus_line(ring, "announce")
     assert deadlock.fix.startswith(f"let line {line} announce, on full[0] too, the bytes")
     assert not run(ring, schedule).findings
+
+
+def products(own=True):
+    """Each CTA multiplies on its own and overwrites its operand once a commit has arrived: its own, or the other CTA's."""
+
+    @T.prim_func
+    def kernel(A: T.Buffer((M, K), "float16"), D: T.Buffer((2 * M,), "int32")):
+        T.device_entry()
+        T.cluster_id([1])
+        rank = T.cta_id_in_cluster([2])
+        T.warpgroup_id([1])
+        warp = T.warp_id_in_wg([4])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        address = pool.alloc((1,), "uint32")
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
+            T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
+        Tx.cta.copy(s[:, :], A[:, :])
+        T.ptx.fence.proxy_async("shared::cta")
+        T.cuda.cluster_sync()
+        tmem = T.decl_buffer(
+            (M, 64), "float32", scope="tmem", allocated_addr=address[0], layout=ROWS
+        )
+        if warp == 0:
+            if T.ptx.elect_sync():
+                Tx.gemm_async(
+                    tmem[:, 0:32], s[:, :], s[0:32, :], accum=False, dispatch="tcgen05", cta_group=1
+                )
+                to = T.meta_var(rank if own else 1 - rank)
+                T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1, cta_mask=T.shift_left(1, to))
+        T.ptx.mbarrier.try_wait_acquire_cluster(bar.ptr_to([0]), 0)
+        T.ptx.fence.proxy_async("shared::cta")
+        s[warp * 32 + lane, 0] = T.float16(0)  # reuse
+        D[rank * M + warp * 32 + lane] = 1
+        T.cuda.cluster_sync()
+        if warp == 0:
+            T.ptx.tcgen05.relinquish_alloc_permit(cta_group=1)
+            T.ptx.tcgen05.dealloc(address[0], n_cols=64, cta_group=1)
+
+    return kernel
+
+
+@pytest.mark.parametrize("schedule", ["in-order", "lazy", "random:1"])
+def test_a_commit_that_arrives_in_the_other_cta_only_was_to_be_waited_for_without_a_word_of_its_mask(
+    schedule,
+):
+    assert not run(products, schedule).findings
+    race = next(
+        f
+        for f in run(products, schedule, own=False).findings
+        if f.place.line == litmus_line(products, "reuse")
+    )
+    assert race.title == "race shared war"
+    assert race.fix.endswith("arrives on, with the bit of the waiting CTA in its cta_mask")
+
+
+TO_EACH_BIT = "of line {load} comes, with its bytes, to each CTA whose bit its cta_mask has"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("flags", "code", "fix"),
+    [
+        ({"mask": 1}, "deadlock", "has that CTA's bit (TVM drops a constant mask of one bit)"),
+        ({"peer_bytes": 2 * cluster_tma.BOX}, "deadlock", TO_EACH_BIT),
+        ({"peer_bytes": cluster_tma.BOX // 2}, "tx-count-mismatch", TO_EACH_BIT),
+    ],
+)  # fmt: skip
+def test_bytes_of_a_multicast_copy_were_to_be_counted_without_a_word_of_its_mask(
+    flags, code, fix, schedule
+):
+    finding = next(
+        f for f in run(cluster_tma.multicast, schedule, **flags).findings if f.code == code
+    )
+    assert finding.fix.endswith(fix.format(load=litmus_line(cluster_tma.multicast, "load")))

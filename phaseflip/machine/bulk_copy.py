@@ -247,6 +247,7 @@ def cp_async_bulk_g2s(
         if mask is None:
             copies.append(copy_to(g, place, thread, _row(g, to, source, size), barrier, (barrier,)))
         else:
+            g.cta.cluster.multicasts.add(place)
             multicast = g.cta.cluster.multicast
             for there, counted in zip(multicast(to, mask), multicast(barrier, mask), strict=True):
                 row = _row(g, there, source, size)

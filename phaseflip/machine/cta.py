@@ -153,6 +153,8 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: dict[Any, deque[AsyncOperation]] = {}
         self.barrier = ClusterBarrier(self, threads)
+        self.multicasts: set[Place] = set()
+        """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}
         self.pair_allocations: dict[int, PairAllocation] = {}
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
@@ -191,6 +193,11 @@ class Cluster:
             )
             fault.site = second  # whichever comes first under this schedule
             raise fault
+
+    def multicasts_on(self, array: str) -> list[int]:
+        """Lines of the bulk loads with a cta_mask that count on barriers of a name, or of that array."""
+        on = [p.line for p in self.multicasts if self.program.barriers.get(p.order) == array]
+        return sorted(set(on))
 
     def owner(self, address: int) -> CTA:
         """The CTA whose shared memory an address lies in; KernelFault for one outside the cluster's."""

@@ -21,6 +21,22 @@ if TYPE_CHECKING:
     from .mbarrier import Mbarrier
 
 
+ALL_BYTES = "expect exactly the bytes of all copies of the phase, every box counted in full"
+
+
+def to_each_bit(barrier: Mbarrier) -> str:
+    """More advice on bytes in a cluster: which copies bring bytes to several CTAs, or how they would."""
+    cluster = barrier.cta.cluster
+    lines = cluster.multicasts_on(barrier.name.partition("[")[0])
+    if not lines and barrier.tx > 0 and len(cluster.ctas) > 1:
+        only = "; to another CTA of the cluster a copy goes only if its cta_mask has that CTA's bit"
+        return f"{only} (TVM drops a constant mask of one bit)"
+    if not lines:
+        return ""
+    at = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
+    return f"; the copy of {at} comes, with its bytes, to each CTA whose bit its cta_mask has"
+
+
 @dataclass(frozen=True)
 class Repeated:
     """A wait for a phase that its threads had consumed: components and epochs of the threads."""
@@ -228,6 +244,6 @@ def tx_count_mismatch(barrier: Mbarrier, place: Place, phase: int) -> Finding:
         f"more bytes arrive for phase {phase} than it was told to expect",
         place=max(registering or arrivals or [place], key=lambda p: p.order),
         what=barrier.full_name,
-        fix="expect exactly the bytes of all copies of the phase, every box counted in full",
+        fix=ALL_BYTES + to_each_bit(barrier),
         follows=phase in barrier.repeats,
     )

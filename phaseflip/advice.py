@@ -292,7 +292,8 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
         scope = "" if _same_cta(first, second) else f" ({REMOTE_ARRIVAL})"
         return (
             why,
-            f"tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA waits for{scope}",
+            "each warp that loads: tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA "
+            f"waits for{scope}",
         )
     why = f"no barrier orders line {line} before line {second.place.line}"
     return why, _ordering_words(first, second)

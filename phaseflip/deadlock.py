@@ -163,12 +163,23 @@ def polling_finding(runnable: list[Group], loop: Place, instruction: Place) -> F
     who = " and ".join(str(agents) for agents in _together(runnable))
     elsewhere = (instruction.file, instruction.line) != (loop.file, loop.line)
     where = f"; its first instruction is at line {instruction.line}" if elsewhere else ""
+    why = f"it repeats itself: nobody who can still run changes what it reads{where}"
+    fix = "wait on an mbarrier, or let somebody write what the loop polls"
+    if later := runnable[0].cta.cluster.to_come():
+        ctas = later * len(runnable[0].cta.cluster.ctas)
+        rest = f"{ctas} CTAs have" if ctas > 1 else "1 CTA has"
+        why = "it repeats itself: nobody who has started changes what it reads, and the simulator runs clusters one after the "
+        why += f"other: {rest} not started{where}"
+        fix = (
+            "if one of those writes what the loop polls, the simulator cannot run the kernel so (README, Limits): let an "
+            f"earlier CTA of the grid write it; else {fix}"
+        )
     return Finding(
         "deadlock",
-        "it repeats itself: nobody who can still run changes what it reads" + where,
+        why,
         place=loop,
         what=f"{who} {agree(who, 'runs', 'run')} a loop that does not end",
-        fix="wait on an mbarrier, or let somebody write what the loop polls",
+        fix=fix,
     )
 
 

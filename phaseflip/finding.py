@@ -254,16 +254,19 @@ class Findings:
 
     def all(self) -> list[Finding]:
         """Errors first, causes before what follows from them, then by line."""
+        races = {(f.place, f.other) for f in self._found.values() if f.code == "race"}
         return sorted(
             self._found.values(),
             key=lambda f: (
-                f.severity != "error", *_turn(f), f.file, f.line, f.code
+                f.severity != "error", *_turn(f, races), f.file, f.line, f.code
             ),
         )  # fmt: skip
 
 
-def _turn(finding: Finding) -> tuple[int, int]:
-    turn = 5 if finding.follows else PRECEDENCE.get(finding.code, 3)
+def _turn(finding: Finding, races: set[tuple[Place, Place | None]]) -> tuple[int, int]:
+    """Where accesses race that are elsewhere ordered but not fenced, what orders them for good brings the fence with it."""
+    unfenced = finding.code.startswith("missing-") and (finding.place, finding.other) in races
+    turn = 5 if finding.follows or unfenced else PRECEDENCE.get(finding.code, 3)
     return turn, KINDS.index(finding.kind) if finding.kind in KINDS else 0
 
 

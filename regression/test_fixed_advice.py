@@ -4,6 +4,7 @@ import pytest
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
+from phaseflip.finding import Finding, Findings, Place
 from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line
@@ -273,3 +274,51 @@ def test_bytes_of_a_multicast_copy_were_to_be_counted_without_a_word_of_its_mask
         f for f in run(cluster_tma.multicast, schedule, **flags).findings if f.code == code
     )
     assert finding.fix.endswith(fix.format(load=litmus_line(cluster_tma.multicast, "load")))
+
+
+def polls_the_next(ctas=2, reverse=False):
+    """A CTA polls what its neighbour in the grid writes: the next one, or in `reverse` the one before."""
+    writer = 0 if reverse else ctas - 1
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        cta = T.cta_id([ctas])
+        T.warp_id([1])
+        lane = T.lane_id([32])
+        flag = T.alloc_local((1,), "int32")
+        if cta == writer:
+            D[lane] = 1
+        else:
+            flag[0] = 0
+            while flag[0] == 0:
+                T.ptx.ld(D.ptr_to([lane]), "int32", "b32", dst=flag.ptr_to([0]))
+
+    return kernel
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("ctas", "rest"), [(2, "1 CTA has"), (3, "2 CTAs have")])
+def test_a_loop_that_polls_what_a_later_cta_writes_was_told_that_nobody_writes_it(
+    ctas, rest, schedule
+):
+    [deadlock] = run(polls_the_next, schedule, ctas=ctas).findings
+    assert f"the simulator runs clusters one after the other: {rest} not started" in deadlock.why
+    assert "let an earlier CTA of the grid write it" in deadlock.fix
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_last_cta_is_not_told_of_ctas_that_have_not_started(schedule):
+    found = run(polls_the_next, schedule, reverse=True).findings
+    assert not any(f.code == "deadlock" for f in found)
+
+
+@pytest.mark.parametrize("code", ["missing-tcgen05-fence", "missing-proxy-fence"])
+def test_a_fence_was_missed_before_the_race_at_the_same_two_lines(code):
+    """Some of the accesses race, and others are ordered by something else, without the fence."""
+    mma, ld, other = (Place("a", "k.py", line) for line in (8, 9, 10))
+    findings = Findings()
+    findings.add(Finding(code, "w", place=mma, other=ld))
+    findings.add(Finding(code, "w", place=mma, other=other))
+    findings.add(Finding("race", "w", place=mma, other=ld))
+    assert [(f.code, f.other) for f in findings.all()] == [(code, other), ("race", ld), (code, ld)]

@@ -159,6 +159,12 @@ class Cluster:
         self.pair_allocations: dict[int, PairAllocation] = {}
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
 
+    def to_come(self) -> int:
+        """Clusters of the launch that start once this one has ended: one runs after the other, in grid order."""
+        axes = self.ctas[0].axes
+        (x, y, z), (width, height, depth) = axes["clusterIdx"], axes["clusterDim"]
+        return width * height * depth - 1 - (x + width * (y + height * z))
+
     def live_threads(self) -> int:
         """Threads that have not exited."""
         return sum(cta.live_threads for cta in self.ctas)

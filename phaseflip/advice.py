@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from .finding import CLUSTER_BARRIER, Finding, Place, agree
+from .finding import CLUSTER_BARRIER, Finding, Place, agree, flip
 from .shadow_memory import Event
 from .vector_clock import SEEN
 
@@ -31,8 +30,8 @@ REMOTE_ARRIVAL = (
 )
 """What orders accesses of two CTAs by an mbarrier."""
 
-_COMMIT = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
-_BIT = ", with the bit of the waiting CTA in its cta_mask"
+COMMIT = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
+BIT = ", with the bit of the waiting CTA in its cta_mask"
 
 _VERBS = {
     "tcgen05.mma": "MMA",
@@ -63,27 +62,27 @@ def race_report(
     """The finding for a pair of accesses (or for one, where there is no other).
 
     code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
-    thread -> (place, phase) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that passed at once
-    on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it.
+    thread -> (place, phase, barrier) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that
+    passed at once on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it.
     """
     memory, low, high = where
     region = memory.describe(low, high)
     if old is None:
         return Finding(
             "uninitialised-read",
-            f"nothing has written {region} before {_act(new)} reads it",
+            f"nothing has written {region} before {act(new)} reads it",
             place=new.place,
             memory=memory.kind,
-            what=f"{_act(new)} of {new.who} reads {region}",
+            what=f"{act(new)} of {new.who} reads {region}",
             fix="write the data, or set accumulate to false for the first product"
             if memory.kind == "tmem"
             else "write the data first",
         )
     first, second = (old, new) if comes_first(old.position, new.position) else (new, old)
-    what = f"{_act(second)} of {second.who} {_does(second)} {region} that {_act(first)} of {first.who} {_did(first)}"
+    what = f"{act(second)} of {second.who} {_does(second)} {region} that {act(first)} of {first.who} {_did(first)}"
     if code == "tmem-freed-in-use":
         free, use = (new, old) if new.place.mnemonic == "tcgen05.dealloc" else (old, new)
-        what = f"{free.who} {agree(free.who, 'frees', 'free')} {region} that {_act(use)} of {use.who} {_did(use)}"
+        what = f"{free.who} {agree(free.who, 'frees', 'free')} {region} that {act(use)} of {use.who} {_did(use)}"
         why, fix = _free_words(free, use)
         return Finding(
             code, why, place=free.place, other=use.place, memory="tmem", what=what, fix=fix
@@ -95,7 +94,7 @@ def race_report(
             place=new.place,
             other=old.place,
             memory="tmem",
-            what=f"{_act(new)} of {new.who} {_does(new)} {region}",
+            what=f"{act(new)} of {new.who} {_does(new)} {region}",
             fix="free TMEM after its last use",
         )
     kind = "waw" if first.writes and second.writes else "raw" if first.writes else "war"
@@ -107,7 +106,7 @@ def race_report(
             other=old.place,
             memory=memory.kind,
             kind="waw",
-            what=f"{_act(new)} of {new.who} overwrites {region}",
+            what=f"{act(new)} of {new.who} overwrites {region}",
             fix="keep the bytes of a barrier apart from data",
         )
     if code == "duplicate-issue":
@@ -117,7 +116,7 @@ def race_report(
             place=second.place,
             other=first.place,
             memory=memory.kind,
-            what=f"{first.who} and {second.who} both issue the {_act(first)} that writes {region}",
+            what=f"{first.who} and {second.who} both issue the {act(first)} that writes {region}",
             fix="guard the issue with one warp and T.ptx.elect_sync()",
         )
     if code:
@@ -149,9 +148,9 @@ def race_report(
         why, fix = _race_words(first, second, kind)
     cause = stale.get(second.issuer) or stale.get(first.issuer)
     if cause is not None:
-        place, phase = cause
+        place, phase, name = cause
         why += f": the wait at line {place.line} was satisfied by phase {phase}, which this thread had consumed already"
-        fix = "flip the phase after each wait (phase ^= 1)"
+        fix = flip(name)
     elif kind == "raw" and (early := fresh.get(second.issuer)) is not None:
         if early.meant(second.issuer, first.place.mnemonic):
             why += f": the wait at line {early.place.line} passed at once: "
@@ -190,12 +189,13 @@ def private_load_report(old: Event, load: Event, where: tuple[Any, int, int]) ->
         other=old.place,
         memory=memory.kind,
         kind="raw",
-        what=f"{_act(load)} of {load.who} reads {region} that {_act(old)} of {old.who} writes",
+        what=f"{act(load)} of {load.who} reads {region} that {act(old)} of {old.who} writes",
         fix=f"load it with T.ptx.ld({name}.ptr_to(...), ...), an ld.global that stays where it is, or in another kernel",
     )
 
 
-def _act(e: Event) -> str:
+def act(e: Event) -> str:
+    """An access in words."""
     return _VERBS.get(e.place.mnemonic, e.place.mnemonic)
 
 
@@ -209,39 +209,13 @@ def _did(e: Event) -> str:
     return "writes" if e.writes else "reads"
 
 
-def without_commit(race: Finding, mma: Event) -> Finding:
-    """A race with an MMA that no tcgen05.commit tracks."""
-    line = mma.place.line
-    return replace(
-        race,
-        why=f"no tcgen05.commit of the issuing thread follows the {_act(mma)} at line {line}, so nothing tells that it is done",
-        fix=f"T.ptx.tcgen05.commit after the {_act(mma)}, by the thread that issues it, to the mbarrier that is waited for",
-    )
-
-
-def without_bit(race: Finding) -> Finding:
-    """A race with an MMA whose commit arrives in other CTAs only than the one that has to wait."""
-    return replace(race, fix=race.fix + _BIT) if race.fix == _COMMIT else race
-
-
-def without_group(race: Finding, copy: Event, later: Event) -> Finding:
-    """A race with a bulk store that belongs to no committed group when the later access comes."""
-    line = copy.place.line
-    return replace(
-        race,
-        why=f"no commit_group comes between the copy at line {line} and line {later.place.line}: no wait_group there covers it",
-        fix=f"T.ptx.cp_async.bulk.commit_group() after the copy at line {line}, then wait_group(0), both by the thread that "
-        "issues it, then a barrier",
-    )
-
-
 def _free_words(free: Event, use: Event) -> tuple[str, str]:
     """Why TMEM is freed too early: its use has been issued before, but is not known to be done; or not even that."""
-    act, line = _act(use), use.place.line
+    verb, line = act(use), use.place.line
     operation = not isinstance(use.agents, np.ndarray)
     same_warp = operation and use.owner is free.owner and use.issuer >> 5 == free.issuer >> 5
     if operation and (same_warp or free.clock.covers(SEEN, use.issuer, use.issued)):
-        why = f"{act} at line {line} is asynchronous, and the freeing warp does not know that it has completed"
+        why = f"{verb} at line {line} is asynchronous, and the freeing warp does not know that it has completed"
         if use.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
             wait = use.place.mnemonic.removeprefix("tcgen05.")
             return (
@@ -250,7 +224,7 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
             )
         fix = "wait for the mbarrier of its tcgen05.commit before the threads synchronise for tcgen05.dealloc"
         return why, fix
-    why = f"nothing orders {act} at line {line} before the deallocation"
+    why = f"nothing orders {verb} at line {line} before the deallocation"
     return why, f"put {_barrier(free, use)} between the last use and tcgen05.dealloc"
 
 
@@ -264,6 +238,11 @@ def _same_warp(first: Event, second: Event) -> bool:
     """Whether all threads of two accesses are of one warp."""
     threads = [e.agents for e in (first, second) if isinstance(e.agents, np.ndarray)]
     return len(threads) == 2 and len(np.unique(np.concatenate(threads) >> 5)) == 1
+
+
+def meeting_of(copy: Event, later: Event) -> str:
+    """Where the thread that waits for its copy can meet those of a later access."""
+    return "a barrier" if _same_cta(copy, later) else CLUSTER_BARRIER
 
 
 def _barrier(first: Event, second: Event) -> str:
@@ -283,10 +262,10 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
         )
     if first.proxy in ("async", "tmem") and first.place.mnemonic in COMMITTED:
         if kind == "war":
-            why = f"the {_act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
+            why = f"the {act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
         else:
-            why = f"the {_act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
-        return why, _COMMIT if _same_cta(first, second) else _COMMIT + _BIT
+            why = f"the {act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
+        return why, COMMIT if _same_cta(first, second) else COMMIT + BIT
     if first.place.mnemonic == "tcgen05.ld":
         why = f"the tcgen05.ld at line {line} may still read TMEM when line {second.place.line} overwrites it"
         scope = "" if _same_cta(first, second) else f" ({REMOTE_ARRIVAL})"
@@ -322,8 +301,7 @@ def _ordering_words(first: Event, second: Event) -> str:
         return "no barrier reaches CTAs of two clusters: give each memory of its own, or read in another kernel"
     if first.place.mnemonic in DRAINS:
         waits = "T.ptx.cp_async.bulk.wait_group(0) after the commit_group of the copy at line"
-        meet = "a barrier" if _same_cta(first, second) else CLUSTER_BARRIER
-        return f"{waits} {first.place.line}, by the thread that issues it, then {meet}"
+        return f"{waits} {first.place.line}, by the thread that issues it, then {meeting_of(first, second)}"
     if first.place.mnemonic == "wgmma.mma_async":
         wait = f"let T.ptx.wgmma.wait_group complete the wgmma at line {first.place.line}"
         return f"{wait} before its warps arrive on what the thread that overwrites waits for"
@@ -370,10 +348,10 @@ def _fence_words(code: str, rule: str, first: Event, second: Event, memory: Any)
             why,
             f"every such thread: {_proxy_fence(first, memory)} between its access and the barrier",
         )
-    why = f"the {_act(first)} read through the async proxy, and the thread that overwrites has not fenced since it was done"
+    why = f"the {act(first)} read through the async proxy, and the thread that overwrites has not fenced since it was done"
     return (
         why,
-        f"{_proxy_fence(second, memory)} between the wait for the {_act(first)} and the next store",
+        f"{_proxy_fence(second, memory)} between the wait for the {act(first)} and the next store",
     )
 
 

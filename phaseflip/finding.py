@@ -76,6 +76,7 @@ PRECEDENCE = {
     "stale-wait": 2,
     "peer-exited": 4,
     "tmem-freed-in-use": 4,
+    "tmem-leak": 5,
     "deadlock": 6,
     "lapped-wait": 7,
 }
@@ -179,6 +180,12 @@ class Finding:
             "count": self.count,
         }
         return found if self.data is None else found | {"details": self.data}
+
+
+def flip(name: str) -> str:
+    """In advice: what mends a wait for a consumed phase of a barrier of this name."""
+    ring = ", in a ring once a round; if it is flipped, wait on the barrier of the stage that is used next"
+    return "flip the phase after each wait (phase ^= 1)" + (ring if "[" in name else "")
 
 
 def agree(who: Any, singular: str, plural: str) -> str:

@@ -17,12 +17,10 @@ from .advice import (
     Position,
     comes_first,
     race_report,
-    without_bit,
-    without_commit,
-    without_group,
 )
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
+from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .ordering import COPIES, Actor, Ordering, Ticket
 from .shadow_memory import Event, Region, numbers
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
@@ -62,6 +60,8 @@ class Judge(Ordering):
         """Races with a bulk store: it, and the later access."""
         self.bulk_commits: dict[tuple[int, int], Position] = {}
         """(component, number) of a bulk store -> position of the commit_group that it belongs to."""
+        self.bulk_waits: dict[tuple[int, int], list[GroupWait]] = {}
+        """As there -> the waits of its thread after that, up to the first that covers it."""
 
     def _number(self, event: Event) -> None:
         event.number = len(self.launch.events)
@@ -249,6 +249,23 @@ class Judge(Ordering):
         at = g.position(place)
         self.bulk_commits.update({(t.component, t.number): at for t in tickets if t is not None})
 
+    def wait_group(
+        self,
+        g: Any,
+        place: Any,
+        newest: int,
+        groups: Iterable[tuple[int, Ticket | None]],
+        reads_only: bool,
+    ) -> None:
+        """A cp.async.bulk.wait_group; groups: (how many groups are newer, bulk store of a committed group), newest first."""
+        at = g.position(place)
+        for newer, ticket in groups:
+            if ticket is not None:
+                waits = self.bulk_waits.setdefault((ticket.component, ticket.number), [])
+                if waits and waits[-1].covers and (reads_only or not waits[-1].reads_only):
+                    break  # and so has it covered the older ones
+                waits.append(GroupWait(place, at, newest, newer, reads_only))
+
     def commit_reaches(self, tickets: Iterable[Ticket], ranks: set[int]) -> None:
         """A tcgen05.commit that tracks these MMAs arrives on barriers of these CTAs."""
         for ticket in tickets:
@@ -273,9 +290,9 @@ class Judge(Ordering):
             self.launch.findings.add(race)
         self.of_mmas.clear()
         for race, copy, later in self.of_copies:
-            commit = self.bulk_commits.get((copy.agents, copy.epochs))
-            in_time = commit is not None and comes_first(commit, later.position)
-            self.launch.findings.add(race if in_time else without_group(race, copy, later))
+            key = (copy.agents, copy.epochs)
+            commit, waits = self.bulk_commits.get(key), self.bulk_waits.get(key, [])
+            self.launch.findings.add(of_group(race, copy, later, commit, waits))
         self.of_copies.clear()
         for finding in self.unwritten.values():
             self.launch.findings.add(finding)

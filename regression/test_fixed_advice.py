@@ -1,10 +1,13 @@
-"""Fixed bugs of advice: what it says has to mend the kernel, and the waiter that it names has to be the cause."""
+"""Fixed bugs of advice: what it says has to mend the kernel."""
 
+import numpy as np
 import pytest
+from tvm.backend.cuda.lang.pipeline import TMABar
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
-from phaseflip.finding import Finding, Findings, Place
+from phaseflip import lower, simulate
+from phaseflip.finding import Finding, Findings, Place, flip
 from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line
@@ -62,136 +65,6 @@ def test_a_fence_in_every_thread_that_stored_was_to_mend_a_relaxed_arrival_of_on
             "thread that arrives"
         )  # fmt: skip
     assert not run(arrives_relaxed, schedule, after=True).findings
-
-
-def waits_for_starved(more=232):
-    """Warp 0 of a producer warpgroup waits for warpgroups 1 and 2, which wait for registers."""
-
-    @T.prim_func
-    def kernel(D: T.Buffer((384,), "int32")):
-        T.device_entry()
-        T.cta_id([1])
-        wg = T.warpgroup_id([3])
-        warp = T.warp_id_in_wg([4])
-        lane = T.lane_id([32])
-        pool = T.SMEMPool()
-        bar = pool.alloc((1,), "uint64", align=8)
-        pool.commit()
-        if wg == 0 and warp == 0 and lane == 0:
-            T.ptx.mbarrier.init(bar.ptr_to([0]), 256)
-        T.cuda.cta_sync()
-        if wg == 0:
-            T.ptx.setmaxnreg(False, 40)
-            if warp == 0:
-                T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
-        else:
-            T.ptx.setmaxnreg(True, more)  # inc
-            T.ptx.mbarrier.arrive(bar.ptr_to([0]))
-        D[wg * 128 + warp * 32 + lane] = 1
-
-    return kernel
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_deadlock_began_with_a_producer_where_its_consumers_wait_for_registers(schedule):
-    [deadlock] = run(waits_for_starved, schedule, more=240).findings
-    assert deadlock.place.mnemonic == "setmaxnreg"
-    assert deadlock.line == litmus_line(waits_for_starved, "inc")
-    assert deadlock.fix.endswith("(setmaxnreg.dec), or ask for 232 at most")
-    assert not run(waits_for_starved, schedule, more=232).findings
-
-
-def turns(first=True):
-    """Warps 1 and 2 take turns by named barriers; warp 0 waits for an mbarrier on which both arrive in each turn."""
-
-    @T.prim_func
-    def kernel(D: T.Buffer((96,), "int32")):
-        T.device_entry()
-        T.cta_id([1])
-        warp = T.warp_id([3])
-        lane = T.lane_id([32])
-        pool = T.SMEMPool()
-        bar = pool.alloc((1,), "uint64", align=8)
-        pool.commit()
-        if warp == 0 and lane == 0:
-            T.ptx.mbarrier.init(bar.ptr_to([0]), 128)
-        T.cuda.cta_sync()
-        if warp == 0:
-            T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
-        else:
-            if first and warp == 2:
-                T.ptx.bar.arrive(1, 64)
-            for _turn in T.serial(2):
-                T.ptx.bar.sync(warp, 64)  # turn
-                T.ptx.mbarrier.arrive(bar.ptr_to([0]))
-                T.ptx.bar.arrive(3 - warp, 64)
-            if warp == 1:
-                T.ptx.bar.sync(1, 64)
-        D[warp * 32 + lane] = 1
-
-    return kernel
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_deadlock_began_with_a_producer_where_its_consumers_wait_for_each_others_turn(schedule):
-    """And said that it holds them up."""
-    [deadlock] = run(turns, schedule, first=False).findings
-    line = litmus_line(turns, "turn")
-    assert deadlock.line == line and deadlock.what.startswith("CTA 0 warp 1 waits for ever")
-    assert deadlock.fix.startswith(
-        f"CTA 0 warp 1 and CTA 0 warp 2 at line {line} (bar.sync 2) hold each other up: "
-    )
-    assert not run(turns, schedule).findings
-
-
-def ring(astray=0):
-    """Warp 0 waits for an empty barrier that warps 1 and 2 arrive on, then announces bytes that warp 1 waits for.
-
-    astray: it announces the first at another barrier.
-    """
-
-    @T.prim_func
-    def kernel(D: T.Buffer((96,), "int32")):
-        T.device_entry()
-        T.cta_id([1])
-        warp = T.warp_id([3])
-        lane = T.lane_id([32])
-        pool = T.SMEMPool()
-        full = pool.alloc((2,), "uint64", align=8)
-        empty = pool.alloc((1,), "uint64", align=8)
-        pool.commit()
-        if warp == 0 and lane == 0:
-            for i in T.serial(2):
-                T.ptx.mbarrier.init(full.ptr_to([i]), 1)
-            T.ptx.mbarrier.init(empty.ptr_to([0]), 2)
-        T.cuda.cta_sync()
-        if lane == 0:
-            if warp == 0:
-                for i in T.serial(2):
-                    if i > 0:
-                        T.ptx.mbarrier.try_wait(empty.ptr_to([0]), i - 1)
-                    T.ptx.mbarrier.arrive.expect_tx(full.ptr_to([(1 - i) * astray]), 64)  # announce
-            if warp == 1:
-                for i in T.serial(2):
-                    T.ptx.mbarrier.complete_tx(full.ptr_to([0]), 64)
-                    T.ptx.mbarrier.try_wait(full.ptr_to([0]), i)  # full
-                    T.ptx.mbarrier.arrive(empty.ptr_to([0]))
-            if warp == 2:
-                T.ptx.mbarrier.arrive(empty.ptr_to([0]))
-        D[warp * 32 + lane] = 1
-
-    return kernel
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_deadlock_began_with_a_producer_where_bytes_came_that_it_had_not_announced(schedule):
-    """And advised another count of arrivals for its empty barrier, which is right."""
-    deadlock = run(ring, schedule, astray=1).findings[-1]
-    assert deadlock.code == "deadlock" and deadlock.line == litmus_line(ring, "full")
-    assert deadlock.why.endswith("64 bytes have come that no arrival has announced")
-    line = litmus_line(ring, "announce")
-    assert deadlock.fix.startswith(f"let line {line} announce, on full[0] too, the bytes")
-    assert not run(ring, schedule).findings
 
 
 def products(own=True):
@@ -276,43 +149,6 @@ def test_bytes_of_a_multicast_copy_were_to_be_counted_without_a_word_of_its_mask
     assert finding.fix.endswith(fix.format(load=litmus_line(cluster_tma.multicast, "load")))
 
 
-def polls_the_next(ctas=2, reverse=False):
-    """A CTA polls what its neighbour in the grid writes: the next one, or in `reverse` the one before."""
-    writer = 0 if reverse else ctas - 1
-
-    @T.prim_func
-    def kernel(D: T.Buffer((32,), "int32")):
-        T.device_entry()
-        cta = T.cta_id([ctas])
-        T.warp_id([1])
-        lane = T.lane_id([32])
-        flag = T.alloc_local((1,), "int32")
-        if cta == writer:
-            D[lane] = 1
-        else:
-            flag[0] = 0
-            while flag[0] == 0:
-                T.ptx.ld(D.ptr_to([lane]), "int32", "b32", dst=flag.ptr_to([0]))
-
-    return kernel
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("ctas", "rest"), [(2, "1 CTA has"), (3, "2 CTAs have")])
-def test_a_loop_that_polls_what_a_later_cta_writes_was_told_that_nobody_writes_it(
-    ctas, rest, schedule
-):
-    [deadlock] = run(polls_the_next, schedule, ctas=ctas).findings
-    assert f"the simulator runs clusters one after the other: {rest} not started" in deadlock.why
-    assert "let an earlier CTA of the grid write it" in deadlock.fix
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_last_cta_is_not_told_of_ctas_that_have_not_started(schedule):
-    found = run(polls_the_next, schedule, reverse=True).findings
-    assert not any(f.code == "deadlock" for f in found)
-
-
 @pytest.mark.parametrize("code", ["missing-tcgen05-fence", "missing-proxy-fence"])
 def test_a_fence_was_missed_before_the_race_at_the_same_two_lines(code):
     """Some of the accesses race, and others are ordered by something else, without the fence."""
@@ -322,3 +158,103 @@ def test_a_fence_was_missed_before_the_race_at_the_same_two_lines(code):
     findings.add(Finding(code, "w", place=mma, other=other))
     findings.add(Finding("race", "w", place=mma, other=ld))
     assert [(f.code, f.other) for f in findings.all()] == [(code, other), ("race", ld), (code, ld)]
+
+
+def staged(left=1, read=True, waiter=0, early=True):
+    """Warp 0 stores two buffers in turn, and waits with `left` groups pending before the warps overwrite one again.
+
+    waiter: the lane that waits; early: before the barrier, or after it.
+    """
+
+    @T.prim_func
+    def kernel(D: T.Buffer((4 * 64,), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        s = pool.alloc((2, 64), "int32", align=128)
+        pool.commit()
+        for i in T.serial(4):
+            if early and warp == 0 and lane == waiter:
+                T.ptx.cp_async.bulk.wait_group(left, read=read)  # before
+            T.cuda.cta_sync()
+            if not early and warp == 0 and lane == waiter:
+                T.ptx.cp_async.bulk.wait_group(left, read=read)  # after
+            s[i % 2, warp * 32 + lane] = i  # write
+            T.ptx.fence.proxy_async("shared::cta")
+            T.cuda.cta_sync()
+            if warp == 0 and lane == 0:
+                T.ptx.cp_async_bulk_s2g(D.ptr_to([i * 64]), s.ptr_to([i % 2, 0]), 256)  # copy
+                T.ptx.cp_async.bulk.commit_group()
+        if warp == 0 and lane == 0:
+            T.ptx.cp_async.bulk.wait_group(0, read=False)
+
+    return kernel
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("flags", "why", "fix"),
+    [
+        (
+            {"left": 2},
+            "the wait_group(2) at line {before} leaves the copy at line {copy} pending",
+            "wait_group(1) at line {before}, then",
+        ),
+        (
+            {"waiter": 1},
+            "no wait_group of the thread that issues the copy at line {copy} comes before line {write}",
+            "by the thread that issues it, then a barrier",
+        ),
+        (
+            {"early": False},
+            "no barrier orders line {after}, which waits for the copy at line {copy}, before line {write}",
+            "put a barrier between line {after} and line {write}",
+        ),
+    ],
+)  # fmt: skip
+def test_a_race_with_a_bulk_store_said_that_no_barrier_comes_between(flags, why, fix, schedule):
+    lines = {mark: litmus_line(staged, mark) for mark in ("before", "after", "write", "copy")}
+    race = next(f for f in run(staged, schedule, **flags).findings if f.code == "race")
+    assert race.why == why.format(**lines) and fix.format(**lines) in race.fix
+    assert not run(staged, schedule).findings
+
+
+def test_a_wait_for_the_wrong_stage_was_to_be_mended_by_flipping_the_phase_only():
+    assert flip("done") == "flip the phase after each wait (phase ^= 1)"
+    assert flip("full[1]").endswith("wait on the barrier of the stage that is used next")
+
+
+def test_a_leak_of_tensor_memory_was_told_before_the_free_of_a_wrong_address():
+    findings = Findings()
+    findings.add(Finding("tmem-leak", "w", place=Place("tcgen05.alloc", "k.py", 1)))
+    findings.add(Finding("tmem-double-free", "w", place=Place("tcgen05.dealloc", "k.py", 9)))
+    assert [f.code for f in findings.all()] == ["tmem-double-free", "tmem-leak"]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_mbarrier_init_in_another_cta_was_an_index_out_of_bounds(remote):
+    @T.prim_func
+    def kernel(D: T.Buffer((2,), "int32")):
+        T.device_entry()
+        T.cluster_id([1])
+        rank = T.cta_id_in_cluster([2])
+        T.warp_id([1])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bar = TMABar(pool, 1)
+        pool.commit()
+        if lane == 0:
+            if remote:
+                far = bar.remote_view(1)
+                T.ptx.mbarrier.init(far.ptr_to([0]), 1)
+            else:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+            D[rank] = 1
+        T.cuda.cluster_sync()
+
+    found = simulate(lower(kernel), [np.zeros(2, np.int32)]).findings
+    whys = [f.why for f in found]
+    wrong = "it initialises a barrier of CTA 1; mbarrier.init takes a barrier of the own CTA"
+    assert whys == ([wrong] if remote else [])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..finding import CLUSTER_BARRIER, Finding, Place, agree
+from ..finding import CLUSTER_BARRIER, Finding, Place, agree, flip
 from ..vector_clock import PAST, Clock
 from .memory import MBARRIER_BYTES
 
@@ -103,12 +103,14 @@ def arrived_twice(arrivals: list[Arrival]) -> Arrival | None:
 
 def repeated_arrival(barrier: Mbarrier, arrival: Arrival, phase: int) -> Finding:
     """Threads arrive where they have arrived for `phase`, without knowing that it is over."""
+    who = arrival.who
     return Finding(
         "over-arrival",
-        f"it has arrived there for phase {phase} before, and nothing in between makes it wait for the end of that phase",
+        f"{agree(who, 'it has', 'they have')} arrived there for phase {phase} before, and nothing in between makes "
+        f"{agree(who, 'it', 'them')} wait for the end of that phase",
         place=arrival.place,
         other=arrival.place,
-        what=f"{arrival.who} arrives on {barrier.full_name} again",
+        what=f"{who} {agree(who, 'arrives', 'arrive')} on {barrier.full_name} again",
         fix="a wait in between that shows that the phase is over (for an empty barrier, or for this one): it is missing,"
         " comes too late, or has the wrong parity; only if a phase takes both arrivals, raise the count of mbarrier.init",
         follows=True,
@@ -136,7 +138,7 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
         f"this thread has waited for phase {phase} already, so the wait can pass before phase {phase + 1} ends",
         place=place,
         what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name} for the parity of phase {phase} again",
-        fix="flip the phase after each wait (phase ^= 1)",
+        fix=flip(barrier.name),
     )
 
 

@@ -27,8 +27,10 @@ ALL_BYTES = "expect exactly the bytes of all copies of the phase, every box coun
 def to_each_bit(barrier: Mbarrier) -> str:
     """More advice on bytes in a cluster: which copies bring bytes to several CTAs, or how they would."""
     cluster = barrier.cta.cluster
+    if len(cluster.ctas) == 1:
+        return ""
     lines = cluster.multicasts_on(barrier.name.partition("[")[0])
-    if not lines and barrier.tx > 0 and len(cluster.ctas) > 1:
+    if not lines and barrier.tx > 0:
         only = "; to another CTA of the cluster a copy goes only if its cta_mask has that CTA's bit"
         return f"{only} (TVM drops a constant mask of one bit)"
     if not lines:

@@ -156,6 +156,9 @@ def race_report(
             why += f": the wait at line {early.place.line} passed at once: "
             why += "parity 1 of a fresh barrier means the phase before the first"
             fix = "wait for the first phase with parity 0, and then for each phase in turn"
+    if memory.kind == "shared" and (names := memory.overlapping(low, high)):
+        why += f"; as far as addresses tell, {' and '.join(names)} overlap there"
+        fix += f", or place {' and '.join(names)} apart"
     return Finding(
         "race",
         why,
@@ -256,6 +259,11 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
     """Why, and what would order the pair."""
     line = first.place.line
     if first.place == second.place and first.place.mnemonic == "tcgen05.mma":
+        if first.issuer == second.issuer:
+            return (
+                f"two MMAs at line {line} have accumulators that overlap but are not the same",
+                "give each accumulator columns of its own: at least as many apart as one of them has",
+            )
         return (
             f"two threads issue MMAs at line {line} whose accumulators overlap",
             "give the accumulator of each issuing thread columns of its own",

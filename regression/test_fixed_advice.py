@@ -258,3 +258,132 @@ def test_mbarrier_init_in_another_cta_was_an_index_out_of_bounds(remote):
     whys = [f.why for f in found]
     wrong = "it initialises a barrier of CTA 1; mbarrier.init takes a barrier of the own CTA"
     assert whys == ([wrong] if remote else [])
+
+
+def overlapping(apart=False, sync=False):
+    """Warp 0 stores to one array, warp 1 loads from another, which has the bytes of its second half unless `apart`."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        first = pool.alloc((2, 32), "int32")
+        pool.move_base_to(256 if apart else 128)
+        second = pool.alloc((2, 32), "int32")
+        pool.commit()
+        if warp == 1:
+            second[0, lane] = 1
+            second[1, lane] = 1
+        if sync:
+            T.cuda.cta_sync()
+        if warp == 0:
+            first[0, lane] = 0
+            first[1, lane] = 0  # store
+        T.cuda.cta_sync()
+        if warp == 0:
+            D[lane] = first[0, lane] + first[1, lane] + second[0, lane]
+
+    return kernel
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_race_of_two_arrays_that_overlap_did_not_say_so(schedule):
+    [race] = run(overlapping, schedule).findings
+    assert race.why.endswith("; as far as addresses tell, first and second overlap there")
+    assert race.fix.endswith(", or place first and second apart")
+    assert not run(overlapping, schedule, apart=True).findings
+    assert not run(overlapping, schedule, sync=True).findings
+
+
+def barriers(apart=True):
+    """Two arrays of barriers, the second in the bytes of the first unless `apart`."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        T.warp_id([1])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        full = pool.alloc((2,), "uint64", align=8)
+        pool.move_base_to(16 if apart else 8)
+        empty = pool.alloc((1,), "uint64", align=8)
+        pool.commit()
+        if lane == 0:
+            for i in T.serial(2):
+                T.ptx.mbarrier.init(full.ptr_to([i]), 1)
+            T.ptx.mbarrier.init(empty.ptr_to([0]), 1)  # again
+        D[lane] = 0
+
+    return kernel
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_barrier_placed_over_another_was_to_be_initialised_once(schedule):
+    [finding] = run(barriers, schedule, apart=False).findings
+    assert finding.code == "barrier-reinitialised" and finding.line == litmus_line(
+        barriers, "again"
+    )
+    assert finding.fix == "place full and empty apart, which overlap as far as addresses tell"
+    assert not run(barriers, schedule).findings
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_accumulators_of_one_thread_that_overlap_were_said_to_be_of_two_threads(schedule):
+    """Columns 0-31 and 16-47, by one instruction in a loop."""
+    found = run(two_accumulators, schedule, step=16).findings
+    assert [f.why for f in found if f.kind == "waw"] == [
+        f"two MMAs at line {litmus_line(two_accumulators, 'mma')} have accumulators that overlap but are not the same"
+    ]
+    assert not run(two_accumulators, schedule, step=32).findings
+
+
+def two_accumulators(step=32):
+    """One thread issues two products whose accumulators are `step` columns apart."""
+
+    @T.prim_func
+    def kernel(A: T.Buffer((M, K), "float16"), D: T.Buffer((M,), "int32")):
+        T.device_entry()
+        T.cta_id([1])
+        T.warpgroup_id([1])
+        warp = T.warp_id_in_wg([4])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        address = pool.alloc((1,), "uint32")
+        bar = pool.alloc((1,), "uint64", align=8)
+        pool.move_base_to(1024)
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+                T.ptx.fence.mbarrier_init()
+            T.ptx.tcgen05.alloc(T.address_of(address), n_cols=64, cta_group=1)
+        Tx.cta.copy(s[:, :], A[:, :])
+        T.ptx.fence.proxy_async("shared::cta")
+        T.cuda.cta_sync()
+        tmem = T.decl_buffer(
+            (M, 64), "float32", scope="tmem", allocated_addr=address[0], layout=ROWS
+        )
+        if warp == 0:
+            if T.ptx.elect_sync():
+                for i in T.serial(2):
+                    Tx.gemm_async(  # mma
+                        tmem[:, i * step : i * step + 32],
+                        s[:, :],
+                        s[0:32, :],
+                        accum=False,
+                        dispatch="tcgen05",
+                    )
+                T.ptx.tcgen05.commit(bar.ptr_to([0]), cta_group=1)
+        T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+        D[warp * 32 + lane] = 1
+        T.cuda.cta_sync()
+        if warp == 0:
+            T.ptx.tcgen05.relinquish_alloc_permit(cta_group=1)
+            T.ptx.tcgen05.dealloc(address[0], n_cols=64, cta_group=1)
+
+    return kernel

@@ -74,6 +74,7 @@ class CTA:
         self.shared_base = SHARED_BASE + (rank << RANK_SHIFT)
         self.first_component = rank * threads
         self.shared = Memory("shared", program.shared_name, self.shared_base, shared_bytes, rank)
+        self.shared.overlapping = program.overlapping
         self.detector = cluster.detector
         if self.detector is not None:
             self.shared.shadow = Shadow(shared_bytes, initialised=False)

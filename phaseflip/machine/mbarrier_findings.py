@@ -221,8 +221,11 @@ def past_the_end(barrier: Mbarrier, place: Place, who: str, array: View, offset:
     )
 
 
-def reinitialised(name: str, place: Place, other: Place) -> Finding:
-    """Two inits of one barrier: the later of the program is named, against the earlier."""
+def reinitialised(name: str, place: Place, other: Place, overlapping: list[str]) -> Finding:
+    """Two inits of one barrier: the later of the program is named, against the earlier.
+
+    overlapping: the arrays that have its bytes, if they are several.
+    """
     first, second = sorted([place, other], key=lambda p: p.order)
     again = "more than once there" if first == second else f"at line {first.line} too"
     return Finding(
@@ -231,7 +234,9 @@ def reinitialised(name: str, place: Place, other: Place) -> Finding:
         place=second,
         other=first,
         what=f"mbarrier.init of {name}, which is live",
-        fix="let one thread initialise each barrier, once",
+        fix=f"place {' and '.join(overlapping)} apart, which overlap as far as addresses tell"
+        if overlapping
+        else "let one thread initialise each barrier, once",
     )
 
 

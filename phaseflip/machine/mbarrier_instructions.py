@@ -50,8 +50,13 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     if barrier is None:
         barrier = barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, None)
     first, before = not barrier.initialised, {init.place for init in barrier.inits}
+    at = mbar - memory.base
     for other in before | ({place} if g.n > 1 or not (first or before) else set()):
-        g.cta.report(findings.reinitialised(barrier.name, place, other))
+        g.cta.report(
+            findings.reinitialised(
+                barrier.name, place, other, memory.overlapping(at, at + MBARRIER_BYTES - 1)
+            )
+        )
     if detector is not None:
         if first:
             one = g.view(np.arange(g.n) == 0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from .finding import CLUSTER_BARRIER, Finding, Place, agree
+from .finding import CLUSTER_BARRIER, Finding, Place, agree, flip
 from .program_order import comes_first
 from .shadow_memory import Event
 from .vector_clock import SEEN
@@ -29,6 +28,9 @@ REMOTE_ARRIVAL = (
     "T.ptx.mbarrier.try_wait_acquire_cluster"
 )
 """What orders accesses of two CTAs by an mbarrier."""
+
+COMMIT = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
+BIT = ", with the bit of the waiting CTA in its cta_mask"
 
 _VERBS = {
     "tcgen05.mma": "MMA",
@@ -54,19 +56,19 @@ def race_report(
     """The finding for a pair of accesses (or for one, where there is no other).
 
     code: "" for a race, else the code; rule: its variant. where: memory, first and last byte (or TMEM column). stale:
-    thread -> (place, phase) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that passed at once
-    on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it. first: which of the two
-    the other one knows to have been issued; None: neither, and the order of the program is taken for theirs.
+    thread -> (place, phase, barrier) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that
+    passed at once on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it. first:
+    which of the two the other one knows to have been issued; None: neither, and the order of the program is taken for theirs.
     """
     memory, low, high = where
     region = memory.describe(low, high)
     if old is None:
         return Finding(
             "uninitialised-read",
-            f"nothing has written {region} before {_act(new)} reads it",
+            f"nothing has written {region} before {act(new)} reads it",
             place=new.place,
             memory=memory.kind,
-            what=f"{_act(new)} of {new.who} reads {region}",
+            what=f"{act(new)} of {new.who} reads {region}",
             fix="write the data, or set accumulate to false for the first product"
             if memory.kind == "tmem"
             else "write the data first",
@@ -74,10 +76,10 @@ def race_report(
     if first is None:
         first = old if comes_first(old, new) else new
     second = new if first is old else old
-    what = f"{_act(second)} of {second.who} {_does(second)} {region} that {_act(first)} of {first.who} {_did(first)}"
+    what = f"{act(second)} of {second.who} {_does(second)} {region} that {act(first)} of {first.who} {_did(first)}"
     if code == "tmem-freed-in-use":
         free, use = (new, old) if new.place.mnemonic == "tcgen05.dealloc" else (old, new)
-        what = f"{free.who} {agree(free.who, 'frees', 'free')} {region} that {_act(use)} of {use.who} {_did(use)}"
+        what = f"{free.who} {agree(free.who, 'frees', 'free')} {region} that {act(use)} of {use.who} {_did(use)}"
         why, fix = _free_words(free, use)
         return Finding(
             code, why, place=free.place, other=use.place, memory="tmem", what=what, fix=fix
@@ -89,7 +91,7 @@ def race_report(
             place=new.place,
             other=old.place,
             memory="tmem",
-            what=f"{_act(new)} of {new.who} {_does(new)} {region}",
+            what=f"{act(new)} of {new.who} {_does(new)} {region}",
             fix="free TMEM after its last use",
         )
     kind = "waw" if first.writes and second.writes else "raw" if first.writes else "war"
@@ -101,7 +103,7 @@ def race_report(
             other=old.place,
             memory=memory.kind,
             kind="waw",
-            what=f"{_act(new)} of {new.who} overwrites {region}",
+            what=f"{act(new)} of {new.who} overwrites {region}",
             fix="keep the bytes of a barrier apart from data",
         )
     if code == "duplicate-issue":
@@ -111,7 +113,7 @@ def race_report(
             place=second.place,
             other=first.place,
             memory=memory.kind,
-            what=f"{first.who} and {second.who} both issue the {_act(first)} that writes {region}",
+            what=f"{first.who} and {second.who} both issue the {act(first)} that writes {region}",
             fix="guard the issue with one warp and T.ptx.elect_sync()",
         )
     if code:
@@ -143,14 +145,17 @@ def race_report(
         why, fix = _race_words(first, second, kind)
     cause = stale.get(second.issuer) or stale.get(first.issuer)
     if cause is not None:
-        place, phase = cause
+        place, phase, name = cause
         why += f": the wait at line {place.line} was satisfied by phase {phase}, which this thread had consumed already"
-        fix = "flip the phase after each wait (phase ^= 1)"
+        fix = flip(name)
     elif kind == "raw" and (early := fresh.get(second.issuer)) is not None:
         if early.meant(second.issuer, first.place.mnemonic):
             why += f": the wait at line {early.place.line} passed at once: "
             why += "parity 1 of a fresh barrier means the phase before the first"
             fix = "wait for the first phase with parity 0, and then for each phase in turn"
+    if memory.kind == "shared" and (names := memory.overlapping(low, high)):
+        why += f"; as far as addresses tell, {' and '.join(names)} overlap there"
+        fix += f", or place {' and '.join(names)} apart"
     return Finding(
         "race",
         why,
@@ -184,12 +189,13 @@ def private_load_report(old: Event, load: Event, where: tuple[Any, int, int]) ->
         other=old.place,
         memory=memory.kind,
         kind="raw",
-        what=f"{_act(load)} of {load.who} reads {region} that {_act(old)} of {old.who} writes",
+        what=f"{act(load)} of {load.who} reads {region} that {act(old)} of {old.who} writes",
         fix=f"load it with T.ptx.ld({name}.ptr_to(...), ...), an ld.global that stays where it is, or in another kernel",
     )
 
 
-def _act(e: Event) -> str:
+def act(e: Event) -> str:
+    """An access in words."""
     return _VERBS.get(e.place.mnemonic, e.place.mnemonic)
 
 
@@ -203,34 +209,13 @@ def _did(e: Event) -> str:
     return "writes" if e.writes else "reads"
 
 
-def without_commit(race: Finding, mma: Event) -> Finding:
-    """A race with an MMA that no tcgen05.commit tracks."""
-    line = mma.place.line
-    return replace(
-        race,
-        why=f"no tcgen05.commit of the issuing thread follows the {_act(mma)} at line {line}, so nothing tells that it is done",
-        fix=f"T.ptx.tcgen05.commit after the {_act(mma)}, by the thread that issues it, to the mbarrier that is waited for",
-    )
-
-
-def without_group(race: Finding, copy: Event, later: Event) -> Finding:
-    """A race with a bulk store that belongs to no committed group when the later access comes."""
-    line = copy.place.line
-    return replace(
-        race,
-        why=f"no commit_group comes between the copy at line {line} and line {later.place.line}: no wait_group there covers it",
-        fix=f"T.ptx.cp_async.bulk.commit_group() after the copy at line {line}, then wait_group(0), both by the thread that "
-        "issues it, then a barrier",
-    )
-
-
 def _free_words(free: Event, use: Event) -> tuple[str, str]:
     """Why TMEM is freed too early: its use has been issued before, but is not known to be done; or not even that."""
-    act, line = _act(use), use.place.line
+    verb, line = act(use), use.place.line
     operation = not isinstance(use.agents, np.ndarray)
     same_warp = operation and use.owner is free.owner and use.issuer >> 5 == free.issuer >> 5
     if operation and (same_warp or free.clock.covers(SEEN, use.issuer, use.issued)):
-        why = f"{act} at line {line} is asynchronous, and the freeing warp does not know that it has completed"
+        why = f"{verb} at line {line} is asynchronous, and the freeing warp does not know that it has completed"
         if use.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
             wait = use.place.mnemonic.removeprefix("tcgen05.")
             return (
@@ -239,7 +224,7 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
             )
         fix = "wait for the mbarrier of its tcgen05.commit before the threads synchronise for tcgen05.dealloc"
         return why, fix
-    why = f"nothing orders {act} at line {line} before the deallocation"
+    why = f"nothing orders {verb} at line {line} before the deallocation"
     return why, f"put {_barrier(free, use)} between the last use and tcgen05.dealloc"
 
 
@@ -255,6 +240,11 @@ def _same_warp(first: Event, second: Event) -> bool:
     return len(threads) == 2 and len(np.unique(np.concatenate(threads) >> 5)) == 1
 
 
+def meeting_of(copy: Event, later: Event) -> str:
+    """Where the thread that waits for its copy can meet those of a later access."""
+    return "a barrier" if _same_cta(copy, later) else CLUSTER_BARRIER
+
+
 def _barrier(first: Event, second: Event) -> str:
     """The barrier that all threads of both accesses, of one cluster, can meet at."""
     if _same_warp(first, second):
@@ -266,25 +256,28 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
     """Why, and what would order the pair."""
     line = first.place.line
     if first.place == second.place and first.place.mnemonic == "tcgen05.mma":
+        if first.issuer == second.issuer:
+            return (
+                f"two MMAs at line {line} have accumulators that overlap but are not the same",
+                "give each accumulator columns of its own: at least as many apart as one of them has",
+            )
         return (
             f"two threads issue MMAs at line {line} whose accumulators overlap",
             "give the accumulator of each issuing thread columns of its own",
         )
     if first.proxy in ("async", "tmem") and first.place.mnemonic in COMMITTED:
         if kind == "war":
-            why = f"the {_act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
+            why = f"the {act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
         else:
-            why = f"the {_act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
-        fix = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
-        if not _same_cta(first, second):
-            fix += ", with the bit of the waiting CTA in its cta_mask"
-        return why, fix
+            why = f"the {act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
+        return why, COMMIT if _same_cta(first, second) else COMMIT + BIT
     if first.place.mnemonic == "tcgen05.ld":
         why = f"the tcgen05.ld at line {line} may still read TMEM when line {second.place.line} overwrites it"
         scope = "" if _same_cta(first, second) else f" ({REMOTE_ARRIVAL})"
         return (
             why,
-            f"tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA waits for{scope}",
+            "each warp that loads: tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA "
+            f"waits for{scope}",
         )
     why = f"no barrier orders line {line} before line {second.place.line}"
     return why, _ordering_words(first, second)
@@ -294,12 +287,12 @@ def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, st
     """Why, and what would order a pair where an arrival comes between that does not tell of the first."""
     line = first.place.line
     if isinstance(arrival, Place):
-        scope = "" if _same_cta(first, second) else ", scope='cluster'"
-        if arrival.mnemonic.startswith("barrier.cluster"):
-            scope = ""
+        of_cluster = arrival.mnemonic.startswith("barrier.cluster")
+        scope = "cta" if _same_cta(first, second) and not of_cluster else "cluster"
+        release = "sem='release'" + ("" if of_cluster or scope == "cta" else ", scope='cluster'")
         return (
             f"the {arrival.mnemonic} at line {arrival.line} is relaxed, and so orders nothing that comes before it",
-            f"give it sem='release'{scope}, or put T.ptx.fence before it, in every thread of line {line}",
+            f"give it {release}, or put T.ptx.fence('acq_rel', '{scope}') directly before it, in each thread that arrives",
         )
     return (
         f"a lane that arrives after line {line} tells nothing of what the other lanes of its warp did there",
@@ -313,8 +306,7 @@ def _ordering_words(first: Event, second: Event) -> str:
         return "no barrier reaches CTAs of two clusters: give each memory of its own, or read in another kernel"
     if first.place.mnemonic in DRAINS:
         waits = "T.ptx.cp_async.bulk.wait_group(0) after the commit_group of the copy at line"
-        meet = "a barrier" if _same_cta(first, second) else CLUSTER_BARRIER
-        return f"{waits} {first.place.line}, by the thread that issues it, then {meet}"
+        return f"{waits} {first.place.line}, by the thread that issues it, then {meeting_of(first, second)}"
     if first.place.mnemonic == "wgmma.mma_async":
         wait = f"let T.ptx.wgmma.wait_group complete the wgmma at line {first.place.line}"
         return f"{wait} before its warps arrive on what the thread that overwrites waits for"
@@ -361,10 +353,10 @@ def _fence_words(code: str, rule: str, first: Event, second: Event, memory: Any)
             why,
             f"every such thread: {_proxy_fence(first, memory)} between its access and the barrier",
         )
-    why = f"the {_act(first)} read through the async proxy, and the thread that overwrites has not fenced since it was done"
+    why = f"the {act(first)} read through the async proxy, and the thread that overwrites has not fenced since it was done"
     return (
         why,
-        f"{_proxy_fence(second, memory)} between the wait for the {_act(first)} and the next store",
+        f"{_proxy_fence(second, memory)} between the wait for the {act(first)} and the next store",
     )
 
 

@@ -12,12 +12,21 @@ from .machine.barriers import BarrierWait
 from .machine.cluster_barrier import ClusterWait
 from .machine.cta import Cluster
 from .machine.mbarrier import NEVER, Mbarrier
+from .machine.mbarrier_findings import ALL_BYTES, to_each_bit
 from .machine.mbarrier_wait import LanesWait, MbarrierWait
+from .machine.register_pool import RegistersWait
 from .machine.tensor_memory import AllocationWait, PairWait
 from .machine.warp import Agents, Group, Wait
 
 NEVER_TAKEN = "never been reached, or is in a branch that no thread took"
 BLOCKED = "not been reached: every thread that could is blocked before it"
+
+SUPPLIES: tuple[tuple[type, set[str]], ...] = (
+    (BarrierWait, {"bar.sync", "bar.arrive", "barrier.sync"}),
+    (ClusterWait, {"barrier.cluster.arrive", "barrier.cluster.sync"}),
+    (RegistersWait, {"setmaxnreg"}),
+)
+"""By the kind of wait, what would end it: whoever is blocked before such an instruction holds it up."""
 
 
 class _Waiter(NamedTuple):
@@ -51,7 +60,11 @@ def deadlock_finding(cluster: Cluster) -> Finding:
     groups = list(alike.values())
     waiters = [_Waiter(found[0].wait_site or Place(), _together(found)[0]) for found in groups]
     entries = [_blocked(cluster, found, waiters) for found in groups]
-    cause = _cause(entries, [_held_up_by(i, groups, waiters, entries) for i in range(len(groups))])
+    held_up_by = [_held_up_by(i, groups, waiters, entries) for i in range(len(groups))]
+    behind = [_behind(i, held_up_by) for i in range(len(groups))]
+    cause = _cause(entries, behind)
+    circle = [j for j in sorted(behind[cause]) if j != cause and cause in behind[j]]
+    fix = _remedy(entries[cause], groups[cause][0], [(waiters[j], groups[j][0]) for j in circle])
     groups.insert(0, groups.pop(cause))
     entries.insert(0, entries.pop(cause))
     details = _supplied(entries[0])
@@ -67,7 +80,7 @@ def deadlock_finding(cluster: Cluster) -> Finding:
         _reason(first),
         place=site,
         what=f"{first['who']} {agree(first['who'], 'waits', 'wait')} for ever; no thread can run, nothing is in flight",
-        fix=_remedy(first, groups[0][0]),
+        fix=fix,
         details=tuple(details),
         data=entries,
     )
@@ -77,30 +90,39 @@ def _held_up_by(
     i: int, groups: list[list[Group]], waiters: list[_Waiter], entries: list[dict[str, Any]]
 ) -> list[int]:
     """Who keeps others from supplying what entry i waits for, by number."""
-    first = groups[i][0]
-    if not isinstance(_wait(first), MbarrierWait):  # whoever waits elsewhere may be missing
-        mine, local = _waits_for(first), isinstance(first.wait, BarrierWait)
-        return [
+    first, wait = groups[i][0], _wait(groups[i][0])
+    if not isinstance(wait, MbarrierWait):  # whoever waits elsewhere may be missing
+        mine, local = _waits_for(first), isinstance(wait, (BarrierWait, RegistersWait))
+        others = [
             j
             for j, (other, *_) in enumerate(groups)
             if _waits_for(other) != mine and (other.cta is first.cta or not local)
         ]
+        supplies = next((names for kind, names in SUPPLIES if isinstance(wait, kind)), None)
+        if supplies is None:
+            return others
+        places = [p for p in first.cta.program.instructions if p.mnemonic in supplies]
+        return [j for j in others if any(waiters[j].would_reach(p) for p in places)]
     suppliers = entries[i]["suppliers"]
     missing = [s for s in suppliers if s["executed"] == 0] or suppliers
     return [j for j, w in enumerate(waiters) if any(str(w) in s["held_by"] for s in missing)]
 
 
-def _cause(entries: list[dict[str, Any]], held_up_by: list[list[int]]) -> int:
+def _cause(entries: list[dict[str, Any]], behind: list[set[int]]) -> int:
     """Number of the entry to name first: whom none of the others holds up, or one of those that wait for each other.
 
-    Among these it is one whose arrivals went to other CTAs, else one whose phase has begun and lacks something, else the
-    first one of the program.
+    Those that only wait for such a circle are its victims. In the circle it is one whose arrivals went to other CTAs, else
+    one to whom bytes have come that nobody announced, else one whose phase has begun and lacks something, else the first one
+    of the program.
     """
-    concerned = sorted({0} | _behind(0, held_up_by))
-    free = [i for i in concerned if not held_up_by[i]]
-    circle = [i for i in concerned if i in _behind(i, held_up_by)]
-    astray = [i for i in circle if _astray(entries[i])]
-    return next(iter(free + astray + [i for i in circle if _has_begun(entries[i])] + circle))
+    concerned = sorted({0} | behind[0])
+    roots = [i for i in concerned if all(i in behind[j] for j in behind[i])]
+
+    def turn(i: int) -> tuple[bool, ...]:
+        entry = entries[i]
+        return bool(behind[i]), not _astray(entry), not _unannounced(entry), not _has_begun(entry)
+
+    return min(roots, key=turn)
 
 
 def _behind(i: int, held_up_by: list[list[int]]) -> set[int]:
@@ -120,6 +142,11 @@ def _has_begun(entry: dict[str, Any]) -> bool:
     return bool(entry.get("barrier", {}).get("arrivals"))
 
 
+def _unannounced(entry: dict[str, Any]) -> int:
+    """Bytes that have come in the phase beyond those that arrivals have announced."""
+    return max(-int(entry.get("barrier", {}).get("bytes_missing", 0)), 0)
+
+
 def _astray(entry: dict[str, Any]) -> list[str]:
     """CTAs on whose barriers of the name others have arrived, but never on the one that is waited for."""
     found: list[str] = entry["barrier"]["arrived_in"] if "barrier" in entry else []
@@ -136,12 +163,23 @@ def polling_finding(runnable: list[Group], loop: Place, instruction: Place) -> F
     who = " and ".join(str(agents) for agents in _together(runnable))
     elsewhere = (instruction.file, instruction.line) != (loop.file, loop.line)
     where = f"; its first instruction is at line {instruction.line}" if elsewhere else ""
+    why = f"it repeats itself: nobody who can still run changes what it reads{where}"
+    fix = "wait on an mbarrier, or let somebody write what the loop polls"
+    if later := runnable[0].cta.cluster.to_come():
+        ctas = later * len(runnable[0].cta.cluster.ctas)
+        rest = f"{ctas} CTAs have" if ctas > 1 else "1 CTA has"
+        why = "it repeats itself: nobody who has started changes what it reads, and the simulator runs clusters one after the "
+        why += f"other: {rest} not started{where}"
+        fix = (
+            "if one of those writes what the loop polls, the simulator cannot run the kernel so (README, Limits): let an "
+            f"earlier CTA of the grid write it; else {fix}"
+        )
     return Finding(
         "deadlock",
-        "it repeats itself: nobody who can still run changes what it reads" + where,
+        why,
         place=loop,
         what=f"{who} {agree(who, 'runs', 'run')} a loop that does not end",
-        fix="wait on an mbarrier, or let somebody write what the loop polls",
+        fix=fix,
     )
 
 
@@ -176,18 +214,31 @@ def _reason(entry: dict[str, Any]) -> str:
         )
     if not entry["suppliers"] and "barrier" in entry:
         return f"{text}; the kernel has no instruction that arrives on it"
+    if more := _unannounced(entry):
+        return f"{text}; {more} bytes have come that no arrival has announced"
     if astray := _astray(entry):
         (line, *_) = (s["line"] for s in entry["suppliers"] if s["executed"])
         return f"{text}; line {line} has arrived on that of {' and '.join(astray)} instead"
     return text
 
 
-def _remedy(entry: dict[str, Any], g: Group) -> str:
-    """What would let the first waiter go on."""
+def _remedy(entry: dict[str, Any], g: Group, circle: list[tuple[_Waiter, Group]]) -> str:
+    """What would let the first waiter go on; circle: those that hold it up and that it holds up."""
     wait = _wait(g)
     if isinstance(wait, MbarrierWait):
-        return _phase_remedy(entry, wait, g)
+        return _phase_remedy(entry, wait, g, [str(waiter) for waiter, _ in circle])
+    if isinstance(wait, RegistersWait):
+        return f"let other warps give up more before it (setmaxnreg.dec), or ask for {wait.most()} at most"
     if isinstance(wait, BarrierWait):
+        others = [
+            (w, _waits_for(other)) for w, other in circle if isinstance(_wait(other), BarrierWait)
+        ]
+        if others:
+            other, text = others[0]
+            return (
+                f"{entry['who']} and {other} ({text.partition(':')[0]}) hold each other up: let one of them arrive at the "
+                "barrier of the other before it waits (T.ptx.bar.arrive), all enter them in one order, or lower the count"
+            )
         return "let as many threads reach the barrier as it expects, all barriers in one order, or lower its count"
     if isinstance(wait, ClusterWait):
         return "let every thread of the cluster that does not exit arrive at the cluster barrier"
@@ -200,18 +251,19 @@ def _remedy(entry: dict[str, Any], g: Group) -> str:
     return "let what is waited for happen before the wait"
 
 
-def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group) -> str:
-    """What would let the phase of an mbarrier complete."""
+def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group, circle: list[str]) -> str:
+    """What would let the phase of an mbarrier complete; circle: those that wait for the waiter as it waits for them."""
     b, suppliers = wait.barrier, entry["suppliers"]
     missing = [s for s in suppliers if s["executed"] == 0]
     if not b.pending:
-        return "expect exactly the bytes of all copies of the phase, every box counted in full, and issue each of them"
+        return f"{ALL_BYTES}, and issue each of them{to_each_bit(b)}"
     if not suppliers:
         return f"let a thread, tcgen05.commit or a bulk copy arrive on {b.full_name}"
     if missing and missing[0]["held_by"]:
-        line, (holder, *_) = missing[0]["line"], missing[0]["held_by"]
+        line, held_by = missing[0]["line"], missing[0]["held_by"]
         text = f"let line {line} come before the wait, or leave it to threads that do not wait"
-        if holder != _here(entry):
+        holder = next((w for w in held_by if w in circle), None)
+        if holder is not None and _here(entry) not in held_by:
             text = f"{entry['who']} and {holder} hold each other up: let one of them go first"
         if _has_begun(entry):
             text += ", or give mbarrier.init the number of arrivals that come"
@@ -220,14 +272,20 @@ def _phase_remedy(entry: dict[str, Any], wait: MbarrierWait, g: Group) -> str:
         return text
     if missing:
         return f"let the threads that should arrive reach line {missing[0]['line']}"
+    if _unannounced(entry):
+        lines = [str(s["line"]) for s in suppliers if "expect_tx" in s["mnemonic"]]
+        announces = f"line {' or '.join(lines)}" if lines else "an mbarrier.arrive.expect_tx"
+        text = f"let {announces} announce, on {b.full_name} too, the bytes of all copies that come to it"
+        return text + to_each_bit(b)
     if _astray(entry):
         arrives = next(s for s in suppliers if s["executed"])
         to = _addressed(arrives["mnemonic"], b.cta.rank)
         line, instead = arrives["line"], f"or let no thread of {b.cta} wait for it"
         return f"let line {line} arrive on {b.full_name} ({to}), {instead}"
     if not _has_begun(entry):
-        lines = " and ".join(str(s["line"]) for s in suppliers)
-        return f"this wait is one too many, or line {lines} was executed too seldom or arrived on another barrier"
+        lines = list(dict.fromkeys(str(s["line"]) for s in suppliers))
+        several = f"lines {' and '.join(lines)} were" if len(lines) > 1 else f"line {lines[0]} was"
+        return f"this wait is one too many, or {several} executed too seldom or arrived on another barrier"
     need = f"{b.expected} arrivals" if b.expected > 1 else "1 arrival"
     return f"let {need} come in every phase, or give mbarrier.init the number that do"
 

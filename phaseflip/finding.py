@@ -77,6 +77,7 @@ PRECEDENCE = {
     "stale-wait": 2,
     "peer-exited": 4,
     "tmem-freed-in-use": 4,
+    "tmem-leak": 5,
     "deadlock": 6,
     "lapped-wait": 7,
 }
@@ -183,6 +184,12 @@ class Finding:
         return found if self.data is None else found | {"details": self.data}
 
 
+def flip(name: str) -> str:
+    """In advice: what mends a wait for a consumed phase of a barrier of this name."""
+    ring = ", in a ring once a round; if it is flipped, wait on the barrier of the stage that is used next"
+    return "flip the phase after each wait (phase ^= 1)" + (ring if "[" in name else "")
+
+
 def agree(who: Any, singular: str, plural: str) -> str:
     """The form of a verb that goes with threads in words: "CTA 0 warp 2 waits", but "CTA 0 warps 0-3 wait"."""
     several = any(word in str(who) for word in ("warps", "lanes", "threads", " and "))
@@ -256,16 +263,19 @@ class Findings:
 
     def all(self) -> list[Finding]:
         """Errors first, causes before what follows from them, then by line."""
+        races = {(f.place, f.other) for f in self._found.values() if f.code == "race"}
         return sorted(
             self._found.values(),
             key=lambda f: (
-                f.severity != "error", *_turn(f), f.file, f.line, f.code
+                f.severity != "error", *_turn(f, races), f.file, f.line, f.code
             ),
         )  # fmt: skip
 
 
-def _turn(finding: Finding) -> tuple[int, int]:
-    turn = 5 if finding.follows else PRECEDENCE.get(finding.code, 3)
+def _turn(finding: Finding, races: set[tuple[Place, Place | None]]) -> tuple[int, int]:
+    """Where accesses race that are elsewhere ordered but not fenced, what orders them for good brings the fence with it."""
+    unfenced = finding.code.startswith("missing-") and (finding.place, finding.other) in races
+    turn = 5 if finding.follows or unfenced else PRECEDENCE.get(finding.code, 3)
     return turn, KINDS.index(finding.kind) if finding.kind in KINDS else 0
 
 

@@ -15,11 +15,10 @@ from .advice import (
     DRAINS,
     Cause,
     race_report,
-    without_commit,
-    without_group,
 )
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
+from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .ordering import COPIES, Actor, Ordering, Ticket
 from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
@@ -50,14 +49,18 @@ class Judge(Ordering):
         self.unwritten: dict[int, Finding] = {}
         self.superseded: dict[int, list[int]] = {}
         """Number of a read in `unwritten` -> those of reads before it, of the same bytes."""
-        self.of_mmas: list[tuple[Finding, Event]] = []
-        """Races with an MMA."""
+        self.of_mmas: list[tuple[Finding, Event, Event]] = []
+        """Races with an MMA: it, and the other access."""
+        self.reached: dict[tuple[int, int], set[int]] = {}
+        """(component, number) of the newest MMA that a commit tracks -> the CTAs on whose barriers it arrives."""
         self.relaxed_arrivals: dict[Any, np.ndarray] = {}
         """Place of an arrival with .relaxed -> by thread, the epoch of its last."""
         self.of_copies: list[tuple[Finding, Event, Event]] = []
         """Races with a bulk store: it, and the later access."""
         self.bulk_commits: dict[tuple[int, int], Step] = {}
         """(component, number) of a bulk store -> the commit_group that it belongs to."""
+        self.bulk_waits: dict[tuple[int, int], list[GroupWait]] = {}
+        """As there -> the waits of its thread after that, up to the first that covers it."""
 
     def _number(self, event: Event) -> None:
         event.number = len(self.launch.events)
@@ -262,16 +265,50 @@ class Judge(Ordering):
         at = Step(place, g.position(place))
         self.bulk_commits.update({(t.component, t.number): at for t in tickets if t is not None})
 
+    def wait_group(
+        self,
+        g: Any,
+        place: Any,
+        newest: int,
+        groups: Iterable[tuple[int, Ticket | None]],
+        reads_only: bool,
+    ) -> None:
+        """A cp.async.bulk.wait_group; groups: (how many groups are newer, bulk store of a committed group), newest first."""
+        at = g.position(place)
+        for newer, ticket in groups:
+            if ticket is not None:
+                waits = self.bulk_waits.setdefault((ticket.component, ticket.number), [])
+                if waits and waits[-1].covers and (reads_only or not waits[-1].reads_only):
+                    break  # and so has it covered the older ones
+                waits.append(GroupWait(place, at, newest, newer, reads_only))
+
+    def commit_reaches(self, tickets: Iterable[Ticket], ranks: set[int]) -> None:
+        """A tcgen05.commit that tracks these MMAs arrives on barriers of these CTAs."""
+        for ticket in tickets:
+            self.reached.setdefault((ticket.component, ticket.number), set()).update(ranks)
+
+    def _reaches(self, mma: Event, rank: int) -> bool:
+        """Whether the first commit after an MMA arrives on a barrier of that CTA."""
+        _, ranks = min(
+            (number, ranks)
+            for (component, number), ranks in self.reached.items()
+            if component == mma.agents and number >= mma.epochs
+        )
+        return rank in ranks
+
     def finish(self) -> None:
         """The cluster has ended."""
-        for race, mma in self.of_mmas:
-            committed = self.committed.get(mma.agents, 0) >= mma.epochs
-            self.launch.findings.add(race if committed else without_commit(race, mma))
+        for race, mma, other in self.of_mmas:
+            if self.committed.get(mma.agents, 0) < mma.epochs:
+                race = without_commit(race, mma)
+            elif other.owner is self and not self._reaches(mma, other.issuer // self.cta_threads):
+                race = without_bit(race)
+            self.launch.findings.add(race)
         self.of_mmas.clear()
         for race, copy, later in self.of_copies:
-            commit = self.bulk_commits.get((copy.agents, copy.epochs))
-            in_time = commit is not None and comes_first(commit, later)
-            self.launch.findings.add(race if in_time else without_group(race, copy, later))
+            key = (copy.agents, copy.epochs)
+            commit, waits = self.bulk_commits.get(key), self.bulk_waits.get(key, [])
+            self.launch.findings.add(of_group(race, copy, later, commit, waits))
         self.of_copies.clear()
         for finding in self.unwritten.values():
             self.launch.findings.add(finding)
@@ -312,7 +349,9 @@ class Judge(Ordering):
         )
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
-            self.of_mmas.append((finding, mma))  # a commit may still follow
+            self.of_mmas.append(
+                (finding, mma, event if mma is old else old)
+            )  # a commit may still follow
             return
         if first is None:
             first = old if comes_first(old, event) else event

@@ -94,8 +94,8 @@ class Ordering:
         """Component of a queue of MMAs -> (accumulator, shape and kind; the issuing thread)."""
         self.fences = {scope: ReleasedByFences(threads, self.zero) for scope in FENCE_SCOPES}
         """Scope -> what releasing fences of at least that scope have released, for relaxed arrivals after them."""
-        self.stale_waits: dict[int, tuple[Any, int]] = {}
-        """Thread -> (place, phase) of a wait that was satisfied by a phase it had consumed already."""
+        self.stale_waits: dict[int, tuple[Any, int, str]] = {}
+        """Thread -> (place, phase, barrier) of a wait that was satisfied by a phase it had consumed already."""
         self.fresh_waits: dict[int, FreshWait] = {}
         self.committed: dict[int, int] = {}
         """Component of a queue of MMAs -> the newest of them that a commit tracks."""

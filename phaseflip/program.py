@@ -85,6 +85,19 @@ class Program:
         """The buffer at a byte offset of the CTA's shared window."""
         return self.shared_view(offset).name
 
+    def overlapping(self, first: int, last: int) -> list[str]:
+        """The arrays of shared memory, if they are several, that have all of these bytes of the CTA's window.
+
+        As far as addresses tell: an array whose first element none of them mentions is taken to begin later. Views of one
+        extent are two names of one array.
+        """
+        found = {
+            (view.first, view.nbytes): view.name
+            for view in self.shared_views
+            if view.first <= first and last < view.first + view.nbytes and view.name[0] != "("
+        }
+        return list(found.values()) if len(found) > 1 else []
+
     def local_name(self, offset: int) -> str:
         """The local array at a byte offset of the frame."""
         at = bisect.bisect_right(self.local_names, (offset, chr(0x10FFFF))) - 1

@@ -193,7 +193,8 @@ def test_a_bulk_store_that_no_group_holds_was_to_be_waited_for_after_its_commit(
     [race] = run(tma.stores, schedule, **flags).findings
     store, write = (litmus_line(tma.stores, mark) for mark in ("store", "write"))
     if "wait" in flags:
-        assert race.why == f"no barrier orders line {store} before line {write}"
+        who = "the thread that issues the copy"
+        assert race.why == f"no wait_group of {who} at line {store} comes before line {write}"
         assert race.fix.startswith("T.ptx.cp_async.bulk.wait_group(0) after the commit_group")
     else:
         assert race.why.startswith(f"no commit_group comes between the copy at line {store} and")

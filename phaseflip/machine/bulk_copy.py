@@ -247,6 +247,7 @@ def cp_async_bulk_g2s(
         if mask is None:
             copies.append(copy_to(g, place, thread, _row(g, to, source, size), barrier, (barrier,)))
         else:
+            g.cta.cluster.multicasts.add(place)
             multicast = g.cta.cluster.multicast
             for there, counted in zip(multicast(to, mask), multicast(barrier, mask), strict=True):
                 row = _row(g, there, source, size)
@@ -346,6 +347,13 @@ def cp_async_bulk_wait_group(
     `.read` waits only until their sources have been read.
     """
     wait = BulkWait(g, newest, reads_only)
+    if g.cta.detector is not None:
+        for thread in g.lanes.tolist():
+            committed = list(enumerate(reversed(g.cta.bulk_groups[thread].groups)))
+            reads = [(newer, store.read) for newer, stores in committed for store in stores]
+            writes = [(newer, store.write) for newer, stores in committed for store in stores]
+            g.cta.detector.wait_group(g, place, newest, reads, False)
+            g.cta.detector.wait_group(g, place, newest, writes, reads_only)
     if not wait.ready():
         return wait
     wait.finish(g)

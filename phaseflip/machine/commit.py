@@ -78,6 +78,7 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
         tracked = list(core.tracked.get(thread, {}).values())
         if detector is not None:
             detector.commit(tracked)
+            detector.commit_reaches(tracked, {barrier.cta.rank for barrier in barriers})
         signals: list[tuple[Mbarrier, Ticket | None]] = []
         for barrier in barriers:
             check_init_fence(g, place, thread, barrier)

@@ -74,6 +74,7 @@ class CTA:
         self.shared_base = SHARED_BASE + (rank << RANK_SHIFT)
         self.first_component = rank * threads
         self.shared = Memory("shared", program.shared_name, self.shared_base, shared_bytes, rank)
+        self.shared.overlapping = program.overlapping
         self.detector = cluster.detector
         if self.detector is not None:
             self.shared.shadow = Shadow(shared_bytes, initialised=False)
@@ -153,9 +154,17 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: dict[Any, deque[AsyncOperation]] = {}
         self.barrier = ClusterBarrier(self, threads)
+        self.multicasts: set[Place] = set()
+        """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}
         self.pair_allocations: dict[int, PairAllocation] = {}
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
+
+    def to_come(self) -> int:
+        """Clusters of the launch that start once this one has ended: one runs after the other, in grid order."""
+        axes = self.ctas[0].axes
+        (x, y, z), (width, height, depth) = axes["clusterIdx"], axes["clusterDim"]
+        return width * height * depth - 1 - (x + width * (y + height * z))
 
     def live_threads(self) -> int:
         """Threads that have not exited."""
@@ -191,6 +200,11 @@ class Cluster:
             )
             fault.site = second  # whichever comes first under this schedule
             raise fault
+
+    def multicasts_on(self, array: str) -> list[int]:
+        """Lines of the bulk loads with a cta_mask that count on barriers of a name, or of that array."""
+        on = [p.line for p in self.multicasts if self.program.barriers.get(p.order) == array]
+        return sorted(set(on))
 
     def owner(self, address: int) -> CTA:
         """The CTA whose shared memory an address lies in; KernelFault for one outside the cluster's."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..finding import CLUSTER_BARRIER, Finding, Place, agree
+from ..finding import CLUSTER_BARRIER, Finding, Place, agree, flip
 from ..vector_clock import PAST, Clock
 from .memory import MBARRIER_BYTES
 
@@ -19,6 +19,24 @@ if TYPE_CHECKING:
     from ..program import View
     from .cta import Cluster
     from .mbarrier import Mbarrier
+
+
+ALL_BYTES = "expect exactly the bytes of all copies of the phase, every box counted in full"
+
+
+def to_each_bit(barrier: Mbarrier) -> str:
+    """More advice on bytes in a cluster: which copies bring bytes to several CTAs, or how they would."""
+    cluster = barrier.cta.cluster
+    if len(cluster.ctas) == 1:
+        return ""
+    lines = cluster.multicasts_on(barrier.name.partition("[")[0])
+    if not lines and barrier.tx > 0:
+        only = "; to another CTA of the cluster a copy goes only if its cta_mask has that CTA's bit"
+        return f"{only} (TVM drops a constant mask of one bit)"
+    if not lines:
+        return ""
+    at = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
+    return f"; the copy of {at} comes, with its bytes, to each CTA whose bit its cta_mask has"
 
 
 @dataclass(frozen=True)
@@ -87,12 +105,14 @@ def arrived_twice(arrivals: list[Arrival]) -> Arrival | None:
 
 def repeated_arrival(barrier: Mbarrier, arrival: Arrival, phase: int) -> Finding:
     """Threads arrive where they have arrived for `phase`, without knowing that it is over."""
+    who = arrival.who
     return Finding(
         "over-arrival",
-        f"it has arrived there for phase {phase} before, and nothing in between makes it wait for the end of that phase",
+        f"{agree(who, 'it has', 'they have')} arrived there for phase {phase} before, and nothing in between makes "
+        f"{agree(who, 'it', 'them')} wait for the end of that phase",
         place=arrival.place,
         other=arrival.place,
-        what=f"{arrival.who} arrives on {barrier.full_name} again",
+        what=f"{who} {agree(who, 'arrives', 'arrive')} on {barrier.full_name} again",
         fix="a wait in between that shows that the phase is over (for an empty barrier, or for this one): it is missing,"
         " comes too late, or has the wrong parity; only if a phase takes both arrivals, raise the count of mbarrier.init",
         follows=True,
@@ -120,7 +140,7 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
         f"this thread has waited for phase {phase} already, so the wait can pass before phase {phase + 1} ends",
         place=place,
         what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name} for the parity of phase {phase} again",
-        fix="flip the phase after each wait (phase ^= 1)",
+        fix=flip(barrier.name),
     )
 
 
@@ -201,8 +221,11 @@ def past_the_end(barrier: Mbarrier, place: Place, who: str, array: View, offset:
     )
 
 
-def reinitialised(name: str, place: Place, other: Place) -> Finding:
-    """Two inits of one barrier: the later of the program is named, against the earlier."""
+def reinitialised(name: str, place: Place, other: Place, overlapping: list[str]) -> Finding:
+    """Two inits of one barrier: the later of the program is named, against the earlier.
+
+    overlapping: the arrays that have its bytes, if they are several.
+    """
     first, second = sorted([place, other], key=lambda p: p.order)
     again = "more than once there" if first == second else f"at line {first.line} too"
     return Finding(
@@ -211,7 +234,9 @@ def reinitialised(name: str, place: Place, other: Place) -> Finding:
         place=second,
         other=first,
         what=f"mbarrier.init of {name}, which is live",
-        fix="let one thread initialise each barrier, once",
+        fix=f"place {' and '.join(overlapping)} apart, which overlap as far as addresses tell"
+        if overlapping
+        else "let one thread initialise each barrier, once",
     )
 
 
@@ -240,6 +265,6 @@ def tx_count_mismatch(barrier: Mbarrier, place: Place, phase: int) -> Finding:
         f"more bytes arrive for phase {phase} than it was told to expect",
         place=max(registering or arrivals or [place], key=lambda p: p.order),
         what=barrier.full_name,
-        fix="expect exactly the bytes of all copies of the phase, every box counted in full",
+        fix=ALL_BYTES + to_each_bit(barrier),
         follows=phase in barrier.repeats,
     )

@@ -36,6 +36,13 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
             f"mbarrier.init with count {count}, which must be 1 to {MAX_COUNT}",
             "give mbarrier.init the number of arrivals of a phase",
         )
+    owner = g.cta.cluster.owner(mbar)
+    if owner is not g.cta:
+        raise KernelFault(
+            "out-of-bounds",
+            f"it initialises a barrier of {owner}; mbarrier.init takes a barrier of the own CTA",
+            "let a thread of each CTA initialise the barriers of its own CTA",
+        )
     memory = g.cta.shared
     memory.items(mbar - memory.base, MBARRIER_BYTES)
     barriers, detector = g.cta.cluster.mbarriers, g.cta.detector
@@ -43,8 +50,13 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     if barrier is None:
         barrier = barriers[mbar] = Mbarrier(g.cta.barrier_name(mbar), g.cta, None)
     first, before = not barrier.initialised, {init.place for init in barrier.inits}
+    at = mbar - memory.base
     for other in before | ({place} if g.n > 1 or not (first or before) else set()):
-        g.cta.report(findings.reinitialised(barrier.name, place, other))
+        g.cta.report(
+            findings.reinitialised(
+                barrier.name, place, other, memory.overlapping(at, at + MBARRIER_BYTES - 1)
+            )
+        )
     if detector is not None:
         if first:
             one = g.view(np.arange(g.n) == 0)
@@ -275,7 +287,7 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
         barrier.repeated.append(Repeated(place, str(g), phase, threads, epochs))
     if detector is not None:
         for lane in g.lanes.tolist():
-            detector.stale_waits[lane + g.cta.first_component] = (place, phase)
+            detector.stale_waits[lane + g.cta.first_component] = (place, phase, barrier.name)
 
 
 @instruction("fence.mbarrier_init")

@@ -54,16 +54,28 @@ class Memory:
     """`size` bytes that start at generic address `base`.
 
     `kind` is "global" or "shared", which is of the CTA of a `rank`; `name_at(offset)` names the buffer at a byte offset;
-    `shadow` belongs to the race detector, and is None without one.
+    `shadow` belongs to the race detector, and is None without one; `overlapping` names the buffers, if they are several,
+    that have all bytes from a first to a last.
     """
 
-    __slots__ = ("kind", "name_at", "base", "size", "rank", "data", "views", "shadow")
+    __slots__ = (
+        "overlapping",
+        "kind",
+        "name_at",
+        "base",
+        "size",
+        "rank",
+        "data",
+        "views",
+        "shadow",
+    )
 
     def __init__(
         self, kind: str, name_at: Callable[[int], str], base: int, size: int, rank: int = 0
     ) -> None:
         self.kind, self.name_at, self.base, self.size = kind, name_at, base, size
         self.rank = rank
+        self.overlapping: Callable[[int, int], list[str]] = lambda first, last: []
         self.data = np.full(-(-size // 16) * 16, POISON_BYTE, np.uint8)
         self.views: dict[np.dtype, np.ndarray] = {}
         self.shadow: Shadow | None = None

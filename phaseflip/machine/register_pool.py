@@ -85,6 +85,14 @@ class RegistersWait:
         """Take them."""
         self.pool.change(self.warps, self.count)
 
+    def most(self) -> int:
+        """Registers a thread that the pool can give to all warps which execute this instruction, those that wait included."""
+        executed = self.pool.executed
+        place = executed[self.warps[0]][-1][0]
+        alike = [w for w, places in enumerate(executed) if places and places[-1][0] == place]
+        held = self.pool.free + sum(32 * self.pool.own[w] for w in alike)
+        return held // (32 * len(alike)) // 8 * 8
+
     def describe(self) -> str:
         """How many are wanted, and how many there are."""
         pool = self.pool

@@ -133,7 +133,10 @@ def cp_async_bulk_tensor_g2s(
     lanes = [g.lanes.tolist()] + [g.per_lane(v) for v in operands]
     cluster = g.cta.cluster
     for thread, to, barrier_address, map_address, mask, *corner in zip(*lanes, strict=True):
-        targets = [to] if mask is None else cluster.multicast(to, mask)
+        targets = [to]
+        if mask is not None:
+            targets = cluster.multicast(to, mask)
+            cluster.multicasts.add(place)
         copies: list[Copy] = []
         for target in targets:
             cta = cluster.owner(target)

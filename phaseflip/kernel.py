@@ -22,8 +22,7 @@ import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
-from phaseflip.interrupts import interrupts_heard
-from phaseflip.kernel_files import load_file, one_line
+from phaseflip.kernel_files import load_file, one_line, returned, users_code
 from phaseflip.tvm_version import check_tvm_version
 
 INDEX_SAFE_MAX = 32768
@@ -200,7 +199,7 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
 
     use_light_stacks()
     try:
-        with interrupts_heard():
+        with users_code():
             func = kernel.factory(M, N, K)
     except KeyboardInterrupt:
         raise
@@ -210,8 +209,7 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
         ) from error
     if not isinstance(func, PrimFunc):
         raise BadInput(
-            f"the factory of {kernel.name} must return a tvm.tirx.PrimFunc, "
-            f"got {type(func).__module__}.{type(func).__qualname__}"
+            f"the factory of {kernel.name} returns {returned(func)}; it must return a tvm.tirx.PrimFunc"
         )
     return func, _operands(kernel, func, (M, N, K))
 
@@ -262,7 +260,7 @@ def list_kernels() -> list[Kernel]:
     """
     check_tvm_version()
     try:
-        with interrupts_heard():
+        with users_code():
             package = importlib.import_module(KERNEL_PACKAGE)
     except Exception as error:
         raise BadInput(
@@ -273,7 +271,7 @@ def list_kernels() -> list[Kernel]:
     for info in pkgutil.iter_modules(getattr(package, "__path__", [])):
         module_name = f"{KERNEL_PACKAGE}.{info.name}"
         try:
-            with interrupts_heard():
+            with users_code():
                 kernel = getattr(importlib.import_module(module_name), "KERNEL", None)
         except KeyboardInterrupt:
             raise

@@ -23,8 +23,7 @@ from ..capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
 from ..finding import errors
-from ..interrupts import interrupts_heard
-from ..kernel_files import load_file, one_line
+from ..kernel_files import load_file, one_line, returned, users_code
 from .case import FAMILIES, Program
 from .suite import Compile, Progress, Simulated, compiler, write
 
@@ -122,14 +121,14 @@ def programs_of(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _called(factory: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
-        with interrupts_heard():
+        with users_code():
             made = factory(**arguments)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return f"the factory fails: {one_line(error)}"
     if type(made).__name__ != "PrimFunc":
-        return f"returns {type(made).__name__}, not a PrimFunc"
+        return f"returns {returned(made)}, not a PrimFunc"
     return made
 
 
@@ -144,7 +143,7 @@ def _imported(file: Path) -> ModuleType:
     name = ".".join(file.relative_to(root).with_suffix("").parts)
     sys.path.insert(0, str(root))
     try:
-        with interrupts_heard():
+        with users_code():
             module = importlib.import_module(name.removesuffix(".__init__"))
     except KeyboardInterrupt:
         raise

@@ -21,6 +21,7 @@ from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
 from phaseflip.options import check_seed, worker_processes
+from phaseflip.streams import on_terminal
 from phaseflip.study_tables import study_rows
 
 Rows = list[tuple[str, str]]
@@ -286,7 +287,7 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int, dict[str, Any] | None], None] | None]:
     """A bar on standard error if that is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not on_terminal(sys.stderr):
         yield None
         return
     from rich.console import Console

@@ -1,6 +1,8 @@
 """Fixed bugs of kernel files: what anybody's code may do while it is imported, and while its factory is called."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -116,3 +118,25 @@ def test_an_import_that_leaves_by_os_exit_is_bad_input_of_python_too(no_exit, tm
     file.write_text("import os\nos._exit(0)\n")
     with pytest.raises(BadInput, match=r"cannot be imported: SystemExit: os\._exit\(0\)$"):
         list(programs_of(file))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sys.stdout.close()",
+        "sys.stderr.close(); sys.stdout.close()",
+        "sys.__stdout__.close(); sys.__stderr__.close()",
+        "os.close(1); os.close(2)",
+        "sys.stdout = sys.stderr = None",
+    ],
+)
+def test_a_file_that_closes_its_streams_changed_the_exit_code(line, tmp_path):
+    """The report and the sentence were lost, and it was 1, a wrong result."""
+    file = tmp_path / "file.py"
+    file.write_text(f"import os, sys\nfrom kernels.hgemm_v1 import KERNEL\n{line}\n")
+    for name, code, wanted in (("KERNEL", 0, "PASSED"), ("other", 2, "no factory or Kernel")):
+        words = [sys.executable, "-m", "phaseflip", "run", f"{file}:{name}", *SHAPE]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == code
+        text, empty = (done.stderr, done.stdout) if code else (done.stdout, done.stderr)
+        assert wanted in text and empty == ""

@@ -25,7 +25,7 @@ from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
-from phaseflip.options import check_seed
+from phaseflip.options import Joined, check_seed
 from phaseflip.streams import OutputLost, on_terminal, output_kept_clean, write_error, write_output
 from phaseflip.words import shortened
 
@@ -122,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--checks",
+        action=Joined,
         default="all",
         metavar="LIST",
         help="all, none, or some of races,protocol,memory,lifecycle,deadlock (default: all)",

@@ -17,7 +17,13 @@ from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
-from phaseflip.options import add_kernel_and_shape, check_between, check_seed, worker_processes
+from phaseflip.options import (
+    Several,
+    add_kernel_and_shape,
+    check_between,
+    check_seed,
+    worker_processes,
+)
 from phaseflip.streams import write_error
 
 MOST_LAUNCHES = 100_000
@@ -40,7 +46,7 @@ def add_commands(
     silicon.add_argument("-o", "--output", metavar="DIR", required=True, help="its folder")
     silicon.add_argument(
         "--faults",
-        nargs="+",
+        action=Several,
         default=["catalogue", "mutations"],
         metavar="FAULT",
         help="catalogue, mutations, and names that `list --faults` shows (default: the first two)",

@@ -22,6 +22,7 @@ import pytest
 
 from phaseflip.devices import DEVICE_CHOICES, Device, choose_device, fits_here
 from phaseflip.errors import BadInput
+from phaseflip.options import Separated
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
@@ -69,17 +70,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--kernel",
-        action="append",
+        action=Separated,
         metavar="NAME",
         help="run tests with an argument 'kernel' for this one only: a name or"
-        " path/to/file.py:factory, then :ctas=2 or the like (may be repeated; default: every kernel)",
+        " path/to/file.py:factory, then :ctas=2 or the like (several: with commas, or repeated; default: every kernel)",
     )
     group.addoption(
         "--schedule",
-        action="append",
+        action=Separated,
         metavar="NAME",
         help="run tests with an argument 'schedule' under this one: in-order, eager, lazy or"
-        " random:SEED (may be repeated; default: in-order)",
+        " random:SEED (several: with commas, or repeated; default: in-order)",
     )
 
 

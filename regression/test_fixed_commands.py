@@ -340,20 +340,3 @@ def test_tables_of_a_study_cut_words():
             assert word in text
         assert "…" not in text
     assert study_tables.counted(1, "run") == "1 run" and study_tables.counted(2, "run") == "2 runs"
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_was_a_wrong_result_or_a_fault_of_the_harness(unbuffered, monkeypatch):
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    sentence = "phaseflip: standard output cannot be written: No space left on device\n"
-    for line in ("run hgemm_v1 128 128 64", "run hgemm_v1 128 128 64 --json", "list", "run --help"):
-        words = [sys.executable, "-m", "phaseflip", *line.split()]
-        with open("/dev/full", "w") as full:
-            done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
-        assert (done.returncode, done.stderr) == (3, sentence)
-    with open("/dev/full", "w") as full:
-        words = [sys.executable, "-m", "phaseflip", "run", "--json"]
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 2 and done.stderr.startswith("phaseflip: the following arguments")
-        done = subprocess.run(words[:-1], stdout=subprocess.PIPE, stderr=full, text=True)
-        assert (done.returncode, done.stdout) == (2, "")

@@ -57,8 +57,8 @@ def test_kernel_and_schedule_arguments_run_once_for_each(suite: pytest.Pytester)
 
 def test_kernel_and_schedule_options_choose(suite: pytest.Pytester) -> None:
     suite.makepyfile("def test_it(kernel, schedule): assert kernel.name != 'hgemm_v1'")
-    words = ("--kernel", "hgemm_v3", "--kernel", "hgemm_v2", "--schedule", "lazy")
-    result = run(suite, "-v", *words, "--schedule", "random:3")
+    words = ("--kernel", "hgemm_v3", "--kernel", "hgemm_v2", "--schedule", "lazy,random:3")
+    result = run(suite, "-v", *words)
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(
         ["phaseflip: kernels hgemm_v2 (2 tests), hgemm_v3 (2 tests); *schedule lazy, random:3;*"]

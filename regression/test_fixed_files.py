@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from phaseflip import cli
+from phaseflip import cli, lowering
 from phaseflip.conformance.programs import programs_of
 from phaseflip.errors import BadInput
 
@@ -140,3 +141,39 @@ def test_a_file_that_closes_its_streams_changed_the_exit_code(line, tmp_path):
         assert done.returncode == code
         text, empty = (done.stderr, done.stdout) if code else (done.stdout, done.stderr)
         assert wanted in text and empty == ""
+
+
+def test_of_two_errors_of_tvm_only_the_later_one_was_told(tmp_path, capsys):
+    """`rows`, assigned in the kernel, is no constant; TVM fails as it handles its own complaint about that."""
+    text = Path("kernels/hgemm_v4.py").read_text()
+    for old, new in (
+        ("        bx, by = T.cta_id", "        rows = 128\n        bx, by = T.cta_id"),
+        ("Asmem[:, :],\n", "Asmem[0:rows, :],\n"),
+        ("A[m_st : m_st + BLK_M,", "A[m_st : m_st + rows,"),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    file = tmp_path / "file.py"
+    file.write_text(text)
+    assert cli.main(["run", f"{file}:hgemm_v4", *SHAPE, "--device", "sim"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot lower the kernel: " in said and "group_many cannot prove" in said
+    assert said.index("group_many cannot prove") < said.index("then AttributeError")
+
+
+@pytest.mark.parametrize(
+    ("chain", "reason"),
+    [
+        ("", "the first; then the second"),
+        ("from error", "the first; then the second"),
+        ("from None", "the second"),
+    ],
+)
+def test_the_error_that_another_one_was_raised_over_was_not_told(chain, reason):
+    text = (
+        "try:\n    raise ValueError('the first')\n"
+        f"except ValueError as error:\n    raise AttributeError('the second') {chain}\n"
+    )
+    with pytest.raises(AttributeError) as error:
+        exec(text)
+    assert lowering._reason(error.value) == reason

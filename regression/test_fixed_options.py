@@ -1,11 +1,13 @@
 """Fixed bugs of options, and of the streams that a command writes to."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from phaseflip import cli
+from phaseflip.study_results import read_results
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -68,3 +70,47 @@ def test_a_comma_in_the_name_of_a_file_does_not_separate(tmp_path):
 def test_compare_takes_blanks_between_kernels_and_a_shape_after_them(line, code, said, capsys):
     assert cli.main(["compare", *line.split()]) == code
     assert said in "".join(capsys.readouterr())
+
+
+def test_a_damaged_study_json_was_to_be_mended_by_removing_the_results(tmp_path, capsys):
+    words = ["study", "--kernels", "hgemm_v1", "--faults", "no-op", "--shapes", "128x128x64"]
+    words += ["-o", str(tmp_path)]
+    (tmp_path / "study.json").write_text("{")
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err.endswith("study.json is damaged; remove that file\n")
+    (tmp_path / "study.json").unlink()
+    assert cli.main(words) == 0
+    (tmp_path / "study.json").write_text("{")
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert "remove" not in said and "results.jsonl can still be read" in said
+    assert read_results(tmp_path / "results.jsonl")
+
+
+def test_a_folder_that_cannot_be_read_held_no_compiled_kernel(tmp_path, monkeypatch, capsys):
+    run = ["run", "hgemm_v1", "128", "128", "64", "--prebuilt", str(tmp_path)]
+    (tmp_path / "a.json").mkdir()
+    assert cli.main(run) == 2
+    assert "a.json cannot be read (Is a directory)" in capsys.readouterr().err
+
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    conformance = ["conformance", "-o", str(tmp_path / "new"), "--programs", str(tmp_path)]
+    history = ["history", "hgemm_v1", "-o", "x.png", "--baselines", str(tmp_path)]
+    for words in (run, conformance, history):
+        assert cli.main(words) == 2
+        said = capsys.readouterr().err
+        assert said == f"phaseflip: the folder {tmp_path} cannot be read: Permission denied\n"
+
+
+@pytest.mark.parametrize("text", ['{"benchmarks": ["x"]}', "[]", '{"machine_info": 5}'])
+def test_a_damaged_record_of_times_leaked_an_error_of_python(text, tmp_path, capsys):
+    file = tmp_path / "nvidia-h200.json"
+    file.write_text(text)
+    words = ["history", "hgemm_sm90", "--gpu", "NVIDIA H200", "--baselines", str(tmp_path)]
+    assert cli.main([*words, "-o", "x.png"]) == 2
+    said = capsys.readouterr().err
+    assert f"{file} is not a record of times on a GPU (" in said
+    assert "Error" not in said and "indices" not in said

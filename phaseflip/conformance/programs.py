@@ -23,6 +23,7 @@ from ..capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
 from ..finding import errors
+from ..folders import files_in
 from ..kernel_files import load_file, one_line, returned, users_code
 from .case import FAMILIES, Program
 from .suite import Compile, Progress, Simulated, compiler, write
@@ -63,12 +64,15 @@ def named(paths: Iterable[str | Path]) -> dict[str, str | Path]:
 def files_of(path: str | Path) -> list[Path]:
     """The file itself, or the Python files of the folder."""
     path = Path(path).resolve()
-    return sorted(path.glob("*.py")) if path.is_dir() else [path]
+    return files_in(path, ".py") if path.is_dir() else [path]
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of the files' text: what was built from another one is out of date."""
-    return hashlib.sha256(b"\0".join(f.read_bytes() for f in files_of(path))).hexdigest()
+    """SHA-256 of the files' text: what was built from another one is out of date. BadInput where one cannot be read."""
+    try:
+        return hashlib.sha256(b"\0".join(f.read_bytes() for f in files_of(path))).hexdigest()
+    except OSError as error:
+        raise BadInput(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def build_programs(

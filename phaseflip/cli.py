@@ -352,6 +352,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         )  # Python notes an interrupt inside of exec(text), and would end by SIGINT instead of by our code
         _fail(f"interrupted after {time.perf_counter() - start:.1f} s", as_json)
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if with_traceback:
+            write_error(traceback.format_exc())
+        _fail(
+            f"this Python ({sys.executable}) has no {error.name}; `make run` installs the packages of requirements.txt"
+            " into .venv, whose Python `. .venv/bin/activate` chooses",
+            as_json,
+        )
+        return HARNESS_ERROR
     except OutputLost as error:
         _fail(str(error), as_json=False)
         return HARNESS_ERROR

@@ -15,13 +15,13 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from phaseflip.devices import DEVICE_CHOICES, Device, choose_device, fits_here
-from phaseflip.errors import BadInput
+from phaseflip.errors import BadInput, BadSchedule
 from phaseflip.options import Separated
 
 if TYPE_CHECKING:
@@ -243,6 +243,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     name = getattr(callspec.params.get("kernel"), "name", None) if callspec else None
     if isinstance(name, str):
         item.user_properties.append((_KERNEL_PROPERTY, name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of a schedule of --schedule that the kernel cannot have, the sentence says all: no traceback."""
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, BadSchedule):
+        name = getattr(item, "callspec", None) and item.callspec.params.get("schedule")  # type: ignore[attr-defined]
+        if name in (item.config.getoption("--schedule") or ()):
+            report.longrepr = f"argument --schedule: {call.excinfo.value}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -114,3 +114,21 @@ def test_a_damaged_record_of_times_leaked_an_error_of_python(text, tmp_path, cap
     said = capsys.readouterr().err
     assert f"{file} is not a record of times on a GPU (" in said
     assert "Error" not in said and "indices" not in said
+
+
+@pytest.mark.parametrize("words", [["list"], ["run", "hgemm_v1", "128", "128", "64"]])
+def test_a_python_without_the_packages_was_a_fault_of_the_harness(words):
+    hidden = "import sys; sys.modules['numpy'] = None; from phaseflip.cli import main; "
+    code = f"{hidden}sys.exit(main({words}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 3 and done.stderr == (
+        f"phaseflip: this Python ({sys.executable}) has no numpy; `make run` installs the packages of requirements.txt"
+        " into .venv, whose Python `. .venv/bin/activate` chooses\n"
+    )
+
+
+@pytest.mark.parametrize("module", ["test_fault_detection", "prove_gate"])
+def test_help_of_the_suites_own_commands_ran_them(module):
+    words = [sys.executable, "-m", f"regression.{module}", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and f"python -m regression.{module}" in done.stdout

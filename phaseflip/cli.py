@@ -1,8 +1,8 @@
 """``python -m phaseflip``: list the kernels, run one and report its verdict, study its faults, compile it for a GPU.
 
-Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad
-input, 3 a fault of the harness itself. With ``--json`` standard output holds one JSON object and
-nothing else, whatever happens; an error is ``{"error": "one sentence"}``.
+Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad input, 3 a fault of the
+harness itself, a package that is missing, or a report that cannot be written. With ``--json`` standard output holds one
+JSON object and nothing else, whatever happens; an error is ``{"error": "one sentence"}``.
 """
 
 from __future__ import annotations

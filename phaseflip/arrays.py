@@ -20,6 +20,10 @@ def checked_arrays(parameters: Parameters, arrays: Sequence[Any]) -> list[np.nda
     overlaps an input (any two arguments: a kernel may write through each of them).
     """
     names = ", ".join(name for name, _, _ in parameters)
+    try:
+        arrays = tuple(arrays)
+    except TypeError:
+        raise BadInput(f"the arrays are given as a tuple ({names}), not {arrays!r:.80}") from None
     if len(arrays) != len(parameters):
         raise BadInput(
             f"the kernel takes {len(parameters)} arrays ({names}), but {len(arrays)} were given"

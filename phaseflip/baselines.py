@@ -9,7 +9,6 @@ compare: clocks and temperature differ. What is compared is the ratio to cuBLAS,
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -22,6 +21,8 @@ from typing import Any
 from phaseflip import benchmark
 from phaseflip.benchmark import Ratio
 from phaseflip.errors import BadInput
+from phaseflip.folders import files_in
+from phaseflip.json_files import read_json
 
 DIRECTORY = Path("regression", "baselines")
 THRESHOLD = 0.03
@@ -102,8 +103,8 @@ def extra_info(entry: Entry) -> dict[str, Any]:
 def read(file: str | Path) -> Recorded:
     """A recorded session. BadInput if the file is none."""
     path = Path(file)
+    data = read_json(path, UPDATE)
     try:
-        data = json.loads(path.read_text())
         entries = [_entry(b) for b in data["benchmarks"]]
         gpu = dict(data["machine_info"]["gpu"])
         if not gpu.keys() >= COMPARED:
@@ -115,10 +116,12 @@ def read(file: str | Path) -> Recorded:
             str(data["commit_info"]["id"]),
             datetime.fromisoformat(data["datetime"]),
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadInput(
-            f"{file} is not a record of times on a GPU ({type(error).__name__}: {error}); {UPDATE}"
-        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        wrong = {
+            KeyError: f"it lacks {error}",
+            ValueError: str(error),
+        }.get(type(error), "its values are not of the kinds that pytest-benchmark writes")
+        raise BadInput(f"{file} is not a record of times on a GPU ({wrong}); {UPDATE}") from error
 
 
 def _entry(b: Mapping[str, Any]) -> Entry:
@@ -231,8 +234,10 @@ def history(directory: str | Path, gpu: str) -> list[Recorded]:
 
 def recorded_gpus(directory: str | Path) -> list[str]:
     """The GPUs, as names of files, of which anything was recorded. Other files there are named otherwise."""
-    found = {f.stem for f in Path(directory).glob("*.json")}
-    found |= {f.name for f in Path(directory).glob("*") if f.is_dir()}
+    if not os.path.isdir(directory):
+        return []
+    found = {f.stem for f in files_in(directory, ".json")}
+    found |= {f.name for f in files_in(directory, "") if f.is_dir()}
     return sorted(name for name in found if name == slug(name))
 
 

@@ -1,14 +1,15 @@
 """``python -m phaseflip``: list the kernels, run one and report its verdict, study its faults, compile it for a GPU.
 
-Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad
-input, 3 a fault of the harness itself. With ``--json`` standard output holds one JSON object and
-nothing else, whatever happens; an error is ``{"error": "one sentence"}``. Only this module prints.
+Exit codes: 0 clean, 1 wrong result or a finding of severity error (a deadlock is one), 2 bad input, 3 a fault of the
+harness itself, a package that is missing, or a report that cannot be written. With ``--json`` standard output holds one
+JSON object and nothing else, whatever happens; an error is ``{"error": "one sentence"}``.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import re
@@ -24,7 +25,8 @@ from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
-from phaseflip.options import check_seed
+from phaseflip.options import Joined, check_seed
+from phaseflip.streams import OutputLost, on_terminal, output_kept_clean, write_error, write_output
 from phaseflip.words import shortened
 
 if TYPE_CHECKING:
@@ -49,6 +51,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message} (see python -m phaseflip --help)")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        write_output(message)  # of --help and --version; errors leave by BadInput
 
 
 def _extent(text: str) -> int:
@@ -117,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--checks",
+        action=Joined,
         default="all",
         metavar="LIST",
         help="all, none, or some of races,protocol,memory,lifecycle,deadlock (default: all)",
@@ -205,7 +211,7 @@ class _ProgressBar:
 @contextlib.contextmanager
 def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int], None] | None]:
     """A progress callback (done, total) on a terminal, None elsewhere."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not on_terminal(sys.stderr):
         yield None
         return
     with _ProgressBar(label, unit) as bar:
@@ -296,50 +302,28 @@ def _text(rows: list[tuple[str, str]], passed: bool) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-    with console.capture() as capture:  # not printed by rich, which exits 1 if the reader has gone
-        for label, text in rows:
-            style = ("bold green" if passed else "bold red") if label.startswith("verdict") else ""
-            console.print(Text.assemble((label, "dim"), (text, style)))
-    return capture.get()
-
-
-@contextlib.contextmanager
-def _standard_output_kept_clean() -> Iterator[None]:
-    """Send to standard error what a kernel file prints, and what processes that it starts print."""
-    try:
-        on_terminal_or_file = sys.stdout.fileno() == 1
-    except (AttributeError, OSError, ValueError):  # closed, or replaced by a test
-        on_terminal_or_file = False
-    with contextlib.ExitStack() as undo:
-        if on_terminal_or_file and sys.stderr is not None:
-            sys.stdout.flush()
-            saved = os.dup(1)
-            undo.callback(os.close, saved)
-            undo.callback(os.dup2, saved, 1)
-            os.dup2(2, 1)
-        undo.enter_context(contextlib.redirect_stdout(sys.stderr))
-        yield
-
-
-def _write(text: str) -> None:
-    """Write the report. A reader that has left (`| head -1`) changes neither it nor the verdict."""
-    if sys.stdout is None:
-        return
-    with contextlib.suppress(AttributeError):  # what a test or a notebook puts there may lack it
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python's last flush complains
+    kept = io.StringIO()  # not written by rich, which exits 1 if the reader has gone
+    terminal = True if on_terminal(sys.stdout) else None
+    console = Console(
+        file=kept,
+        force_terminal=terminal,
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+        emoji=False,
+    )
+    for label, text in rows:
+        style = ("bold green" if passed else "bold red") if label.startswith("verdict") else ""
+        console.print(Text.assemble((label, "dim"), (text, style)))
+    return kept.getvalue()
 
 
 def _fail(sentence: str, as_json: bool) -> None:
     if as_json:
-        _write(json.dumps({"error": sentence}) + "\n")
-    elif sys.stderr is not None:
-        print(f"phaseflip: {sentence}", file=sys.stderr)
+        with contextlib.suppress(OutputLost):
+            write_output(json.dumps({"error": sentence}) + "\n")
+            return
+    write_error(f"phaseflip: {sentence}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -351,15 +335,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interrupts_heard():
             args = _parser().parse_args(words)
-            with _standard_output_kept_clean():
+            with output_kept_clean():
                 outcome = args.handler(args)
         if as_json:
-            _write(json.dumps(outcome.report, allow_nan=False) + "\n")
+            write_output(json.dumps(outcome.report, allow_nan=False) + "\n")
         else:
-            _write(_text(outcome.rows, passed=outcome.code == CLEAN))
+            write_output(_text(outcome.rows, passed=outcome.code == CLEAN))
     except BadInput as error:
         if with_traceback:
-            traceback.print_exc()
+            write_error(traceback.format_exc())
         _fail(str(error), as_json)
         return BAD_INPUT
     except KeyboardInterrupt:
@@ -368,9 +352,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         )  # Python notes an interrupt inside of exec(text), and would end by SIGINT instead of by our code
         _fail(f"interrupted after {time.perf_counter() - start:.1f} s", as_json)
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if with_traceback:
+            write_error(traceback.format_exc())
+        _fail(
+            f"this Python ({sys.executable}) has no {error.name}; `make run` installs the packages of requirements.txt"
+            " into .venv, whose Python `. .venv/bin/activate` chooses",
+            as_json,
+        )
+        return HARNESS_ERROR
+    except OutputLost as error:
+        _fail(str(error), as_json=False)
+        return HARNESS_ERROR
     except Exception as error:
         if with_traceback:
-            traceback.print_exc()
+            write_error(traceback.format_exc())
         what = " ".join(f"{type(error).__name__}: {error}".split())[:400]
         hint = "" if with_traceback else "; --traceback shows where"
         _fail(f"fault of the harness, not a verdict on the kernel ({what}){hint}", as_json)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 from phaseflip.cli import CLEAN, FAILED, Outcome, progress_bar
 from phaseflip.errors import BadInput
+from phaseflip.options import Several
+
+DEFAULT = 512
 
 
 def add_commands(
@@ -21,28 +25,41 @@ def add_commands(
         help="show side by side what kernels do for the same work",
         epilog="exit codes: 0 every result right, 1 one is wrong, 2 bad input, 3 harness error",
     )
-    for name, default in (("M", 512), ("N", 512), ("K", 512)):
+    for name in "MNK":
         parser.add_argument(
-            name,
-            type=extent,
-            nargs="?",
-            default=default,
-            metavar=name,
-            help=f"(default: {default})",
+            name, type=extent, nargs="?", metavar=name, help=f"(default: {DEFAULT})"
         )
     parser.add_argument(
         "--kernels",
-        metavar="LIST",
-        help="names, separated by commas (default: all of kernels/)",
+        action=Several,
+        default=[],
+        metavar="KERNEL",
+        help="names, or path/to/file.py:NAME, with blanks or commas between them (default: all of kernels/)",
     )
-    parser.set_defaults(handler=_compare)
+    parser.set_defaults(handler=_compare, extent=extent)
+
+
+def _shape_and_names(args: argparse.Namespace) -> tuple[tuple[int, int, int], list[str]]:
+    """M, N, K and the names. The shape may follow after the names: no kernel is called by a number."""
+    numbers = [number for number in (args.M, args.N, args.K) if number is not None]
+    names = args.kernels
+    if not numbers:
+        names = list(itertools.takewhile(lambda word: not word.isdecimal(), args.kernels))
+        try:
+            numbers = [args.extent(word) for word in args.kernels[len(names) :]]
+        except argparse.ArgumentTypeError as error:
+            raise BadInput(str(error)) from None
+    if len(numbers) > 3 or (args.kernels and not names):
+        raise BadInput("compare takes M N K and, after --kernels, at least one name of a kernel")
+    M, N, K = (numbers + [DEFAULT] * 3)[:3]
+    return (M, N, K), names
 
 
 def _compare(args: argparse.Namespace) -> Outcome:
     from phaseflip.compare import BLOCK, MEASURES, compare
     from phaseflip.kernel import find_kernel, list_kernels
 
-    shape = (args.M, args.N, args.K)
+    shape, names = _shape_and_names(args)
     wrong = [
         f"{axis} is {extent}" for axis, extent, unit in zip("MNK", shape, BLOCK, strict=True)
         if extent <= 0 or extent % unit
@@ -51,12 +68,7 @@ def _compare(args: argparse.Namespace) -> Outcome:
         raise BadInput(
             f"compare needs M and N that are multiples of 128 and K that is one of 64, but {wrong[0]}"
         )
-    names = None if args.kernels is None else [name.strip() for name in args.kernels.split(",")]
-    if names and not all(names):
-        raise BadInput(
-            f"argument --kernels: {args.kernels!r} has an empty name; write hgemm_v1,hgemm_v2 or the like"
-        )
-    kernels = list_kernels() if names is None else [find_kernel(name) for name in names]
+    kernels = [find_kernel(name) for name in names] or list_kernels()
     with progress_bar("compare", "kernels") as progress:
         columns = compare(kernels, shape, progress)
     report = {

@@ -14,7 +14,7 @@ from phaseflip import devices
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device
 from phaseflip.folders import check_output
-from phaseflip.options import check_between, check_seed
+from phaseflip.options import Several, check_between, check_seed
 from phaseflip.words import counted
 
 LARGEST_SCALE = 1000
@@ -35,18 +35,18 @@ def add_commands(
     conformance.add_argument("--seed", type=extent, default=0, help="of the programs (default: 0)")
     conformance.add_argument(
         "--family",
-        action="append",
+        action=Several,
         default=[],
         metavar="NAME",
-        help="only this one of the generated families (may be repeated)",
+        help="only these of the generated families",
     )
     conformance.add_argument(
         "--programs",
-        action="append",
+        action=Several,
         default=[],
         metavar="PATH",
         help="the programs of a file or folder: its PrimFuncs, and the factories that return one when called without"
-        " arguments (may be repeated; without --family these alone)",
+        " arguments (without --family these alone)",
     )
     conformance.add_argument(
         "--percent", type=extent, default=100, help="of a full run's programs (default: 100)"

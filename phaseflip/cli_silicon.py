@@ -7,7 +7,6 @@ calls equivalent failed; 2 bad input, 3 harness error.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,14 @@ from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
-from phaseflip.options import add_kernel_and_shape, check_between, check_seed, worker_processes
+from phaseflip.options import (
+    Several,
+    add_kernel_and_shape,
+    check_between,
+    check_seed,
+    worker_processes,
+)
+from phaseflip.streams import write_error
 
 MOST_LAUNCHES = 100_000
 REPORT = "report.md"
@@ -40,7 +46,7 @@ def add_commands(
     silicon.add_argument("-o", "--output", metavar="DIR", required=True, help="its folder")
     silicon.add_argument(
         "--faults",
-        nargs="+",
+        action=Several,
         default=["catalogue", "mutations"],
         metavar="FAULT",
         help="catalogue, mutations, and names that `list --faults` shows (default: the first two)",
@@ -179,7 +185,6 @@ def _progress() -> Callable[[str, int, int], None]:
 
     def tell(what: str, done: int, of: int) -> None:
         if done == of or done % max(1, of // 10) == 0:
-            sys.stderr.write(f"phaseflip: {what} {done} of {of}\n")
-            sys.stderr.flush()
+            write_error(f"phaseflip: {what} {done} of {of}\n")
 
     return tell

@@ -20,7 +20,8 @@ from typing import Any
 from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.folders import check_output
-from phaseflip.options import check_seed, worker_processes
+from phaseflip.options import Several, check_seed, worker_processes
+from phaseflip.streams import on_terminal
 from phaseflip.study_tables import study_rows
 
 Rows = list[tuple[str, str]]
@@ -69,18 +70,24 @@ def add_commands(
         epilog="exit codes: 0 every mutant is reported as expected or equivalent, 1 not so, 2 bad input, "
         "3 harness error",
     )
-    study.add_argument("--kernels", nargs="+", default=[], metavar="KERNEL", help="(default: all)")
+    study.add_argument(
+        "--kernels",
+        action=Several,
+        default=[],
+        metavar="KERNEL",
+        help="names, or path/to/file.py:NAME, with blanks or commas between them (default: all)",
+    )
     study.add_argument(
         "--faults",
-        nargs="+",
+        action=Several,
         default=["catalogue"],
         metavar="FAULT",
         help="catalogue, mutations, and names that `list --faults` shows (default: catalogue)",
     )
     study.add_argument(
         "--shapes",
-        nargs="+",
-        type=_shape,
+        action=Several,
+        each=_shape,
         default=[],
         metavar="MxNxK",
         help="used where a kernel takes them (default: up to three that suit the fault)",
@@ -286,7 +293,7 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int, dict[str, Any] | None], None] | None]:
     """A bar on standard error if that is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not on_terminal(sys.stderr):
         yield None
         return
     from rich.console import Console

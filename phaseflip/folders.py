@@ -49,6 +49,15 @@ def check_output(
             raise BadInput(f"{folder / name} is a file, where a folder is to be made; remove it")
 
 
+def files_in(directory: str | Path, suffix: str) -> list[Path]:
+    """Its files that end so, by name. BadInput where it cannot be read, which `Path.glob` takes for empty."""
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError as error:
+        raise BadInput(f"the folder {directory} cannot be read: {error.strerror}") from error
+    return [Path(directory, name) for name in names if name.endswith(suffix)]
+
+
 def check_no_folder(file: Path) -> None:
     """BadInput where a folder has the name of a file that is to be written."""
     if file.is_dir():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import operator
 import os
 import pkgutil
 import re
@@ -22,9 +21,14 @@ import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
-from phaseflip.interrupts import interrupts_heard
-from phaseflip.kernel_files import load_file, one_line
+from phaseflip.kernel_files import load_file, one_line, returned, users_code
+from phaseflip.shape_rule import ShapeRule, positive_int, positive_shape
 from phaseflip.tvm_version import check_tvm_version
+
+__all__ = [
+    "DTYPES", "INDEX_SAFE_MAX", "Kernel", "Operands", "ShapeRule", "Tolerance", "find_kernel", "list_kernels",
+    "positive_int", "positive_shape",
+]  # fmt: skip
 
 INDEX_SAFE_MAX = 32768
 """Largest extent whose square still fits the 32-bit indices of device code."""
@@ -35,103 +39,6 @@ LARGEST_ARGUMENT = 2**31 - 1
 KERNEL_PACKAGE = "kernels"
 DTYPES = ("float16", "bfloat16")
 _BUILD_CACHE_SIZE = 128
-
-
-def positive_int(name: str, value: Any) -> int:
-    """Return `value` as int; BadInput if it is no integer (NumPy's count, bool not) or below 1."""
-    if isinstance(value, (bool, np.bool_)):
-        raise BadInput(f"{name} must be a positive integer, got {value!r}")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise BadInput(f"{name} must be a positive integer, got {value!r}") from None
-    if number < 1:
-        raise BadInput(f"{name} must be a positive integer, got {number}")
-    return number
-
-
-def positive_shape(M: Any, N: Any, K: Any) -> tuple[int, int, int]:
-    """Return (M, N, K) as Python ints; BadInput for anything else than positive integers."""
-    return positive_int("M", M), positive_int("N", N), positive_int("K", K)
-
-
-@dataclass(frozen=True)
-class ShapeRule:
-    """The shapes (M, N, K), in elements, that a kernel takes: multiples within bounds.
-
-    A maximum of None means no upper bound; a maximum equal to the multiple fixes that extent.
-    """
-
-    m_multiple: int = 128
-    n_multiple: int = 128
-    k_multiple: int = 64
-    m_max: int | None = None
-    n_max: int | None = None
-    k_max: int | None = None
-    k_min: int = 64
-
-    def _axes(self) -> tuple[tuple[str, int, int, int | None], ...]:
-        """(name, multiple, smallest, largest) of M, N, K; bounds rounded inwards to multiples."""
-        lowest_k = -(-max(self.k_min, 1) // self.k_multiple) * self.k_multiple
-        bounds = (
-            ("M", self.m_multiple, self.m_multiple, self.m_max),
-            ("N", self.n_multiple, self.n_multiple, self.n_max),
-            ("K", self.k_multiple, lowest_k, self.k_max),
-        )
-        return tuple(
-            (name, step, low, None if high is None else high // step * step)
-            for name, step, low, high in bounds
-        )
-
-    def is_legal(self, M: Any, N: Any, K: Any) -> bool:
-        """True if the kernel takes this shape; False also for what is not positive integers."""
-        try:
-            shape = positive_shape(M, N, K)
-        except BadInput:
-            return False
-        return shape == self.nearest(*shape)
-
-    def nearest(self, M: int, N: int, K: int) -> tuple[int, int, int]:
-        """Return the legal shape closest to (M, N, K) in each extent, the larger one of two."""
-        nearest = []
-        for value, (name, step, low, high) in zip((M, N, K), self._axes(), strict=True):
-            try:
-                number = operator.index(value)
-            except TypeError:
-                raise BadInput(f"{name} must be a positive integer, got {value!r}") from None
-            number = max((2 * number + step) // (2 * step) * step, low)
-            nearest.append(number if high is None else min(number, high))
-        return nearest[0], nearest[1], nearest[2]
-
-    def check(self, M: Any, N: Any, K: Any, name: str = "this kernel") -> tuple[int, int, int]:
-        """Return the shape as Python ints; BadInput names the rule and the nearest legal shape."""
-        if any(isinstance(extent, (bool, np.bool_)) for extent in (M, N, K)):
-            return positive_shape(M, N, K)
-        try:
-            shape = (operator.index(M), operator.index(N), operator.index(K))
-        except TypeError:
-            return positive_shape(M, N, K)
-        nearest = self.nearest(*shape)
-        if shape != nearest:
-            got = "x".join(map(str, shape))
-            legal = "x".join(map(str, nearest))
-            raise BadInput(
-                f"{name} needs {self.describe()}, got MxNxK = {got}; "
-                f"the nearest legal shape is {legal}"
-            )
-        return shape
-
-    def describe(self) -> str:
-        """The rule in words, e.g. "M = 128, N = 128 and K a multiple of 64 up to 32768"."""
-        words = []
-        for name, step, low, high in self._axes():
-            if high == low:
-                words.append(f"{name} = {low}")
-            else:
-                start = f" from {low}" if low > step else ""
-                end = "" if high is None else f" up to {high}"
-                words.append(f"{name} a multiple of {step}{start}{end}")
-        return f"{words[0]}, {words[1]} and {words[2]}"
 
 
 @dataclass(frozen=True)
@@ -156,6 +63,7 @@ class Kernel:
     `needs` is the CUDA compute capability. None means "what its instructions say" (`capability.needed`), `dtype` None
     "whatever the PrimFunc says" and `shape_rule` None "any positive integers": so it is for a factory found by path.
     `quick`: tests with an argument `kernel` run it by default; others need --kernel or the Hypothesis profile deep.
+    BadInput where a name, a factory, a rule or a reference is none.
     """
 
     name: str
@@ -167,6 +75,27 @@ class Kernel:
     needs: tuple[int, int] | None = field(default=(10, 0), compare=False)
     dtype: str | None = "float16"
     quick: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise BadInput(f"a Kernel's name is text such as 'hgemm_v1', not {self.name!r:.80}")
+        for part in ("factory", "reference"):
+            value = getattr(self, part)
+            if not callable(value):
+                raise BadInput(f"the {part} of Kernel {self.name} is a function, not {value!r:.80}")
+        if not isinstance(self.shape_rule, ShapeRule | None):
+            raise BadInput(
+                f"the shape_rule of Kernel {self.name} is a ShapeRule or None, not {self.shape_rule!r:.80}"
+            )
+        if not isinstance(self.tolerance, Tolerance):
+            raise BadInput(
+                f"the tolerance of Kernel {self.name} is a Tolerance, not {self.tolerance!r:.80}"
+            )
+
+    @property
+    def smallest_shape(self) -> tuple[int, int, int]:
+        """The smallest (M, N, K) of its rule; without one, that of a default `ShapeRule`, 128x128x64."""
+        return (self.shape_rule or ShapeRule()).nearest(1, 1, 1)
 
     @property
     def by_path(self) -> bool:
@@ -200,7 +129,7 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
 
     use_light_stacks()
     try:
-        with interrupts_heard():
+        with users_code():
             func = kernel.factory(M, N, K)
     except KeyboardInterrupt:
         raise
@@ -210,8 +139,7 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
         ) from error
     if not isinstance(func, PrimFunc):
         raise BadInput(
-            f"the factory of {kernel.name} must return a tvm.tirx.PrimFunc, "
-            f"got {type(func).__module__}.{type(func).__qualname__}"
+            f"the factory of {kernel.name} returns {returned(func)}; it must return a tvm.tirx.PrimFunc"
         )
     return func, _operands(kernel, func, (M, N, K))
 
@@ -262,7 +190,7 @@ def list_kernels() -> list[Kernel]:
     """
     check_tvm_version()
     try:
-        with interrupts_heard():
+        with users_code():
             package = importlib.import_module(KERNEL_PACKAGE)
     except Exception as error:
         raise BadInput(
@@ -273,7 +201,7 @@ def list_kernels() -> list[Kernel]:
     for info in pkgutil.iter_modules(getattr(package, "__path__", [])):
         module_name = f"{KERNEL_PACKAGE}.{info.name}"
         try:
-            with interrupts_heard():
+            with users_code():
                 kernel = getattr(importlib.import_module(module_name), "KERNEL", None)
         except KeyboardInterrupt:
             raise

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import inspect
 import linecache
+import os
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
@@ -32,6 +38,42 @@ def one_line(error: BaseException) -> str:
     return f"{kind}: {what}{place}"
 
 
+@contextlib.contextmanager
+def users_code() -> Iterator[None]:
+    """While anybody's code runs: Ctrl-C is heard, and `os._exit` is a SystemExit, as `sys.exit` is.
+
+    Else it would end this process without a word, and with the exit code that it was given. Outside of the main thread
+    nothing is changed, nor in a child process, which ends so.
+    """
+    usual, process = os._exit, os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        if os.getpid() != process:
+            usual(status)
+        raise SystemExit(f"os._exit({status})")
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread:
+        os._exit = leave
+    try:
+        with interrupts_heard():
+            yield
+    finally:
+        if in_main_thread:
+            os._exit = usual
+
+
+def returned(value: Any) -> str:
+    """What a factory returned instead of a PrimFunc, after "it returns"."""
+    if value is None:
+        return "nothing"
+    if inspect.iscoroutine(value):
+        value.close()  # Python warns of one that was never awaited
+        return "a coroutine, because it is async"
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
 @functools.lru_cache(maxsize=_FILES_KEPT)
 def load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
     """Import one state of `file` under its own module name (TVM's parser reads the source back)."""
@@ -42,7 +84,7 @@ def load_file(file: Path, modified_ns: int, size_bytes: int) -> ModuleType:
     module.__file__ = str(file)
     sys.modules[name] = module
     try:
-        with interrupts_heard():
+        with users_code():
             exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
     except BaseException as error:
         del sys.modules[name]

@@ -125,7 +125,17 @@ def lower_once(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
 _lowered = functools.lru_cache(maxsize=LOWERED_CACHE_SIZE)(lower)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    """What TVM's error says; where it was raised as TVM handled another one, that one first."""
+    first = error
+    while (before := first.__cause__ or first.__context__) is not None:
+        if first.__suppress_context__ and first.__cause__ is None:
+            break
+        first = before
+    return _first_and_last([_telling_line(first), _telling_line(error)])[0]
+
+
+def _telling_line(error: BaseException) -> str:
     """The telling line of one of TVM's errors, which may be long reports drawn as tables."""
     lines = [line.strip(" |+-") for line in str(error).splitlines()]
     lines = [line for line in lines if line]
@@ -133,11 +143,17 @@ def _reason(error: Exception) -> str:
         return type(error).__name__
     if not lines[0].startswith("TIRx schedule dispatch failed"):
         return lines[-1]
-    causes = [match[1] for line in lines[1:] if (match := _CAUSE.match(line))]
-    return "; ".join([lines[0], *causes[-1:]])
+    last_way = max((i for i, line in enumerate(lines) if " (prio=" in line), default=1)
+    causes = [match[1] for line in lines[last_way:] if (match := _CAUSE.match(line))]
+    return "; ".join([lines[0], *_first_and_last(causes)])
 
 
-_CAUSE = re.compile(r"(?:\S+ \(prio=\S+\) \| )?((?:\w+Error: |declined).*)")
+def _first_and_last(said: list[str]) -> list[str]:
+    """Of one error, and of what was raised as TVM handled it."""
+    return ["; then ".join(dict.fromkeys((said[0], said[-1])))] if said else []
+
+
+_CAUSE = re.compile(r"(?:\S+ \(prio=\S+\) \| )?(?:[\w.]+\.)?((?:\w+Error: |declined).*)")
 """A line of TVM's table of the ways that it tried: why one did not serve."""
 
 

@@ -1,4 +1,4 @@
-"""What several commands take: a kernel with its shape, and numbers.
+"""What several commands take: a kernel with its shape, lists, and numbers.
 
 A number is checked before anything is done, by a sentence that names the option.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
+from typing import Any
 
 from phaseflip.errors import BadInput
 
@@ -21,6 +23,50 @@ def add_kernel_and_shape(command: argparse.ArgumentParser, extent: Callable[[str
     )
     for name in "MNK":
         command.add_argument(name, type=extent, metavar=name)
+
+
+def words_of(text: str) -> list[str]:
+    """What commas separate; those of a file's name, or of a factory's arguments as in hgemm_v6:ctas=2,x=1, do not."""
+    file = re.match(r"(.+\.py)(?::|$)", text)
+    if os.path.exists(file[1] if file else text):
+        return [text]
+    words = [word.strip() for word in re.split(r",(?!\s*\w+=)", text)]
+    if not all(words):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name; write one,two or the like")
+    return words
+
+
+class Separated(argparse.Action):
+    """A list with commas between its words; the option may be repeated. `each` makes a value of a word."""
+
+    def __init__(self, each: Callable[[str], Any] = str, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.each = each
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        texts = [values] if isinstance(values, str) else values
+        try:
+            new = [self.each(word) for text in texts for word in words_of(text)]
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, new if before is self.default else before + new)
+
+
+class Several(Separated):
+    """The same, and blanks may separate too: for commands where nothing else follows it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(nargs="+", **settings)
+
+
+class Joined(argparse.Action):
+    """Text that commas separate, and so do repetitions of the option."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        before = getattr(namespace, self.dest)
+        joined = values if before is self.default else f"{before},{values}"
+        setattr(namespace, self.dest, joined)
 
 
 def check_seed(seed: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from phaseflip.errors import BadInput
+from phaseflip.folders import files_in
+from phaseflip.json_files import read_json
 from phaseflip.kernel import Kernel, Operands, Tolerance
 
 FORMAT = 1
@@ -101,17 +104,16 @@ class _PrebuiltKernel(Kernel):
 
 def read_directory(directory: str | Path) -> list[Prebuilt]:
     """Every kernel of a folder, by name of file. BadInput if it is no such folder or one of them cannot be read."""
-    folder = Path(directory)
-    if not folder.is_dir():
+    if not os.path.isdir(directory):
         raise BadInput(
             f"there is no folder {directory}; python -m phaseflip build ... -o makes one"
         )
-    return [_read(file) for file in sorted(folder.glob("*.json"))]
+    return [_read(file) for file in files_in(directory, ".json")]
 
 
 def _read(file: Path) -> Prebuilt:
+    values = read_json(file, "build the kernel again")
     try:
-        values = json.loads(file.read_text())
         version = values.pop("format")
         if version != FORMAT:
             raise BadInput(
@@ -120,7 +122,7 @@ def _read(file: Path) -> Prebuilt:
         for key in ("shape", "needs", "operands"):
             values[key] = tuple(values[key])
         return Prebuilt(**values, directory=file.parent)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{file} is not the manifest of a compiled kernel ({error})") from error

@@ -15,13 +15,14 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from phaseflip.devices import DEVICE_CHOICES, Device, choose_device, fits_here
-from phaseflip.errors import BadInput
+from phaseflip.errors import BadInput, BadSchedule
+from phaseflip.options import Separated
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
@@ -69,17 +70,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--kernel",
-        action="append",
+        action=Separated,
         metavar="NAME",
         help="run tests with an argument 'kernel' for this one only: a name or"
-        " path/to/file.py:factory, then :ctas=2 or the like (may be repeated; default: every kernel)",
+        " path/to/file.py:factory, then :ctas=2 or the like (several: with commas, or repeated; default: every kernel)",
     )
     group.addoption(
         "--schedule",
-        action="append",
+        action=Separated,
         metavar="NAME",
         help="run tests with an argument 'schedule' under this one: in-order, eager, lazy or"
-        " random:SEED (may be repeated; default: in-order)",
+        " random:SEED (several: with commas, or repeated; default: in-order)",
     )
 
 
@@ -242,6 +243,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     name = getattr(callspec.params.get("kernel"), "name", None) if callspec else None
     if isinstance(name, str):
         item.user_properties.append((_KERNEL_PROPERTY, name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of a schedule of --schedule that the kernel cannot have, the sentence says all: no traceback."""
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, BadSchedule):
+        name = getattr(item, "callspec", None) and item.callspec.params.get("schedule")  # type: ignore[attr-defined]
+        if name in (item.config.getoption("--schedule") or ()):
+            report.longrepr = f"argument --schedule: {call.excinfo.value}"
+    return report
 
 
 @pytest.fixture(scope="session")

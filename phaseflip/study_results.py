@@ -119,9 +119,7 @@ class Results:
             there = json.loads(lock.read())
             changed = [name for name in self.about if there.get(name) != self.about[name]]
         except (ValueError, AttributeError):
-            raise BadInput(
-                f"{self.directory / ABOUT} is damaged; remove {self.directory}"
-            ) from None
+            raise BadInput(_damaged(self.directory / ABOUT, self.path)) from None
         if changed:
             raise BadInput(
                 f"{self.directory} holds another study (other {' and '.join(changed)}); "
@@ -138,6 +136,16 @@ class Results:
             for key, outcome in self.known.items()
             if outcome["fate"] != HARNESS_ERROR and TIME_OUT not in outcome["codes"]
         }
+
+
+def _damaged(about: Path, results: Path) -> str:
+    """What to do: without `about` the results are nobody's, and only where there are none may the study begin anew."""
+    if not results.exists():
+        return f"{about} is damaged; remove that file"
+    return (
+        f"{about} is damaged, and it said whose outcomes {results} holds: the study cannot go on there; "
+        f"give another directory with -o ({results.name} can still be read)"
+    )
 
 
 def read_results(path: Path) -> list[Outcome]:

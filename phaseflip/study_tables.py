@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -109,7 +110,8 @@ def _lines(table: Table) -> list[str]:
         cells = [str(column.header), *map(str, column.cells)]
         column.min_width = max(len(word) for cell in cells for word in (cell.split() or [""]))
     needed = sum((column.min_width or 0) + BETWEEN_COLUMNS for column in table.columns)
-    console = Console(width=max(TABLE_COLUMNS, needed), color_system=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(table, crop=False)
-    return [line.rstrip() for line in capture.get().splitlines()]
+    kept = io.StringIO()
+    width = max(TABLE_COLUMNS, needed)
+    console = Console(file=kept, width=width, color_system=None, force_terminal=False)
+    console.print(table, crop=False)
+    return [line.rstrip() for line in kept.getvalue().splitlines()]

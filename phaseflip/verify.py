@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from phaseflip.finding import Finding, Findings, Place, errors, render
 from phaseflip.gpu_run import current_gpu
 from phaseflip.inputs import make_inputs, numpy_dtype
 from phaseflip.kernel import Kernel
+from phaseflip.kernel_files import one_line, users_code
 from phaseflip.oracle import OracleResult
 from phaseflip.schedule import parse_schedule
 
@@ -148,7 +150,7 @@ def verify(
         )
     result = run.outputs[operands.names[2]]
     oracles = [
-        oracle.seed_tolerance_test(result, A, B, kernel.tolerance, kernel.reference),
+        oracle.seed_tolerance_test(result, A, B, kernel.tolerance, _reference(kernel)),
         oracle.bound_test(result, A, B),
         oracle.exact_test(result, A, B),
         oracle.unwritten_test(result),
@@ -220,6 +222,29 @@ def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
 
 def _deciding(oracles: list[OracleResult], gate: str) -> list[OracleResult]:
     return [r for r in oracles if gate == "all" or r.name in (gate, "unwritten-output")]
+
+
+def _reference(kernel: Kernel) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The kernel's own reference; BadInput where it fails, or returns what cannot be compared with D."""
+    if kernel.reference is oracle.reference:
+        return oracle.reference
+
+    def reference(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        try:
+            with users_code():
+                D = kernel.reference(A, B)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # anybody's code, as factories are
+            raise BadInput(f"the reference of {kernel.name} failed: {one_line(error)}") from error
+        shape = (len(A), len(B))
+        if not isinstance(D, np.ndarray) or D.shape != shape or D.dtype != A.dtype:
+            raise BadInput(
+                f"the reference of {kernel.name} must return D, a NumPy array of {A.dtype.name} and shape {shape}"
+            )
+        return D
+
+    return reference
 
 
 def _gate_error(oracles: list[OracleResult], gate: str) -> float:

@@ -83,6 +83,8 @@ def main(words: Sequence[str]) -> int:
     """The command line; 0 done, 2 bad input."""
     try:
         match words:
+            case [word] if word in ("-h", "--help"):
+                sys.stdout.write(__doc__ or "")
             case ["build", directory]:
                 build(directory)
             case [directory] if directory != "build":

@@ -10,6 +10,7 @@ is what a change of the simulator or of the oracles does to their power. To writ
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import re
@@ -169,4 +170,8 @@ def write_baseline() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m regression.test_fault_detection",
+        description=f"Run every case, which takes minutes, and write {BASELINE.name} anew.",
+    ).parse_args()
     write_baseline()

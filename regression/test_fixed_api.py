@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import phaseflip
-from phaseflip import BadInput, find_kernel, launch, simulate
+from phaseflip import BadInput, Kernel, find_kernel, launch, simulate
 from phaseflip.verify import verify
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3", "hgemm_v4", "hgemm_v7", "hgemm_v8", "hgemm_sm90"]
@@ -87,3 +87,41 @@ def test_a_read_only_input_is_taken_and_a_read_only_output_that_would_not_change
     writable = torch.zeros(D.shape, dtype=torch.float16)
     launch(func, A, B, writable)
     assert (writable == A.shape[1]).all()
+
+
+@pytest.mark.parametrize("arrays", [None, 3])
+def test_arrays_that_are_no_sequence_were_a_type_error(arrays):
+    sentence = rf"^the arrays are given as a tuple \(A, B, D\), not {arrays}$"
+    with pytest.raises(BadInput, match=sentence):
+        simulate(operands("hgemm_v1")[0], arrays)
+    func, given = operands("hgemm_v1")
+    assert simulate(func, iter(given)).findings == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"factory": 3}, "the factory of Kernel x is a function, not 3"),
+        ({"reference": "A @ B"}, "the reference of Kernel x is a function, not 'A @ B'"),
+        ({"name": 3}, "a Kernel's name is text such as 'hgemm_v1', not 3"),
+        ({"name": ""}, "a Kernel's name is text such as 'hgemm_v1', not ''"),
+        ({"shape_rule": (128, 128, 64)}, "is a ShapeRule or None, not (128, 128, 64)"),
+        ({"tolerance": 1e-2}, "the tolerance of Kernel x is a Tolerance, not 0.01"),
+    ],
+)
+def test_a_kernel_took_any_values(settings, sentence):
+    with pytest.raises(BadInput) as error:
+        Kernel(**({"name": "x", "factory": lambda M, N, K: None} | settings))
+    assert sentence in str(error.value)
+
+
+def test_a_factory_has_a_smallest_shape():
+    by_path = find_kernel("kernels/hgemm_v2.py:hgemm_v2")
+    assert by_path.shape_rule is None and by_path.smallest_shape == (128, 128, 64)
+    assert find_kernel("hgemm_v8").smallest_shape == (256, 256, 64)
+
+
+@pytest.mark.parametrize("seed", [None, 1.5, "x", -1])
+def test_seeds_are_checked(seed):
+    with pytest.raises(BadInput, match="seed"):
+        verify(find_kernel("hgemm_v1"), 128, 128, 64, seed=seed)

@@ -139,7 +139,7 @@ def test_a_folder_whose_build_was_cut_short_was_refused_afterwards(tmp_path, mon
             if error is not BadInput:
                 signal.raise_signal(signal.SIGINT)
         finally:
-            raise error
+            raise error("cut short")
 
     monkeypatch.setattr("phaseflip.build.compile_cubin", cut_short)
     assert cli.main(words) == (2 if error is BadInput else 130)

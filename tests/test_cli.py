@@ -430,7 +430,7 @@ def test_unknown_kernel_schedule_and_inputs(run: Any) -> None:
         ("def g(M, N, K): return 1", "f", ["no factory or Kernel 'f'", "g"]),
         ("f = 3", "f", ["not a factory"]),
         ("def f(M, N, K): return 1", "f", ["PrimFunc", "int"]),
-        ("def f(M, N, K): return None", "f", ["PrimFunc", "NoneType"]),
+        ("def f(M, N, K): return None", "f", ["PrimFunc", "returns nothing"]),
         ("def f(M, N, K): raise RuntimeError('no tiles')", "f", ["RuntimeError", "no tiles"]),
         ("def f(M): return 1", "f", ["TypeError"]),
         ("def f(M, N, K) return 1", "f", ["line 1"]),

@@ -262,8 +262,8 @@ def test_parameters_must_be_three_buffers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("def factory(M, N, K): return 5", "must return a tvm.tirx.PrimFunc, got builtins.int"),
-        ("def factory(M, N, K): pass", "must return a tvm.tirx.PrimFunc, got builtins.NoneType"),
+        ("def factory(M, N, K): return 5", "returns int; it must return a tvm.tirx.PrimFunc"),
+        ("def factory(M, N, K): pass", "returns nothing; it must return a tvm.tirx.PrimFunc"),
         ("def factory(M, N): pass", "factory of .* failed at MxNxK = 128x128x64: TypeError: "),
         ("def factory(M, N, K): raise KeyError('no')", "failed at .*: KeyError: 'no'$"),
         ("def factory(M, N, K): raise ValueError('a\\nb')", "ValueError: a$"),

@@ -57,8 +57,8 @@ def test_kernel_and_schedule_arguments_run_once_for_each(suite: pytest.Pytester)
 
 def test_kernel_and_schedule_options_choose(suite: pytest.Pytester) -> None:
     suite.makepyfile("def test_it(kernel, schedule): assert kernel.name != 'hgemm_v1'")
-    words = ("--kernel", "hgemm_v3", "--kernel", "hgemm_v2", "--schedule", "lazy")
-    result = run(suite, "-v", *words, "--schedule", "random:3")
+    words = ("--kernel", "hgemm_v3", "--kernel", "hgemm_v2", "--schedule", "lazy,random:3")
+    result = run(suite, "-v", *words)
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(
         ["phaseflip: kernels hgemm_v2 (2 tests), hgemm_v3 (2 tests); *schedule lazy, random:3;*"]
@@ -130,7 +130,28 @@ def test_the_readme_takes_each_kernel_at_its_smallest_shape(suite: pytest.Pytest
     test = text[text.index("def test_every_kernel_at_its_smallest") :].partition("\n\n")[0]
     suite.makepyfile(f"from phaseflip.verify import verify\n\n\n{test}\n")
     suite.makeconftest("")  # with PyTorch
-    run(suite, "--kernel", "hgemm_v8", "--device", "sim").assert_outcomes(passed=1)
+    factory = f"{ROOT / 'kernels' / 'hgemm_v2.py'}:hgemm_v2"  # which has no shape rule
+    words = ("--kernel", f"hgemm_v8,{factory}", "--device", "sim")
+    run(suite, *words).assert_outcomes(passed=2)
+
+
+def test_a_schedule_that_a_kernel_cannot_have_fails_without_a_traceback(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makepyfile(
+        """
+        from phaseflip.verify import verify
+
+        def test_it(kernel, schedule):
+            assert verify(kernel, *kernel.smallest_shape, schedule=schedule).passed
+        """
+    )
+    result = run(suite, "--kernel", "hgemm_v1", "--schedule", "in-order+delay:warp9")
+    result.assert_outcomes(failed=1)
+    sentence = "*--schedule: *delays warp 9, but a CTA of the kernel has warps 0-3"
+    result.stdout.fnmatch_lines([sentence])
+    said = result.stdout.str()
+    assert "Traceback" not in said and "simulator.py" not in said and "verify(" not in said
 
 
 def test_workers_by_kernel_and_with_one_blas_thread(suite: pytest.Pytester) -> None:

@@ -23,8 +23,8 @@ from ..capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
 from ..finding import errors
-from ..interrupts import interrupts_heard
-from ..kernel_files import load_file, one_line
+from ..folders import files_in
+from ..kernel_files import load_file, one_line, returned, users_code
 from .case import FAMILIES, Program
 from .suite import Compile, Progress, Simulated, compiler, write
 
@@ -64,12 +64,15 @@ def named(paths: Iterable[str | Path]) -> dict[str, str | Path]:
 def files_of(path: str | Path) -> list[Path]:
     """The file itself, or the Python files of the folder."""
     path = Path(path).resolve()
-    return sorted(path.glob("*.py")) if path.is_dir() else [path]
+    return files_in(path, ".py") if path.is_dir() else [path]
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of the files' text: what was built from another one is out of date."""
-    return hashlib.sha256(b"\0".join(f.read_bytes() for f in files_of(path))).hexdigest()
+    """SHA-256 of the files' text: what was built from another one is out of date. BadInput where one cannot be read."""
+    try:
+        return hashlib.sha256(b"\0".join(f.read_bytes() for f in files_of(path))).hexdigest()
+    except OSError as error:
+        raise BadInput(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def build_programs(
@@ -122,14 +125,14 @@ def programs_of(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _called(factory: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
-        with interrupts_heard():
+        with users_code():
             made = factory(**arguments)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return f"the factory fails: {one_line(error)}"
     if type(made).__name__ != "PrimFunc":
-        return f"returns {type(made).__name__}, not a PrimFunc"
+        return f"returns {returned(made)}, not a PrimFunc"
     return made
 
 
@@ -144,7 +147,7 @@ def _imported(file: Path) -> ModuleType:
     name = ".".join(file.relative_to(root).with_suffix("").parts)
     sys.path.insert(0, str(root))
     try:
-        with interrupts_heard():
+        with users_code():
             module = importlib.import_module(name.removesuffix(".__init__"))
     except KeyboardInterrupt:
         raise

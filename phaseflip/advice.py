@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .finding import CLUSTER_BARRIER, Finding, Place, agree, flip
+from .finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
 from .program_order import comes_first
 from .shadow_memory import Event
 from .vector_clock import SEEN
@@ -146,7 +146,7 @@ def race_report(
     cause = stale.get(second.issuer) or stale.get(first.issuer)
     if cause is not None:
         place, phase, name = cause
-        why += f": the wait at line {place.line} was satisfied by phase {phase}, which this thread had consumed already"
+        why += f": the wait at line {place.line} was satisfied by {phase_name(phase)}, which this thread had consumed already"
         fix = flip(name)
     elif kind == "raw" and (early := fresh.get(second.issuer)) is not None:
         if early.meant(second.issuer, first.place.mnemonic):

@@ -190,6 +190,11 @@ def flip(name: str) -> str:
     return "flip the phase after each wait (phase ^= 1)" + (ring if "[" in name else "")
 
 
+def phase_name(phase: int) -> str:
+    """A phase of an mbarrier in words; a fresh one has a complete phase of parity 1 before its first."""
+    return "the phase before the first" if phase < 0 else f"phase {phase}"
+
+
 def agree(who: Any, singular: str, plural: str) -> str:
     """The form of a verb that goes with threads in words: "CTA 0 warp 2 waits", but "CTA 0 warps 0-3 wait"."""
     several = any(word in str(who) for word in ("warps", "lanes", "threads", " and "))

@@ -189,6 +189,9 @@ test_iterations_of_loops_that_have_nothing_in_common_were_compared = gives(
 test_an_overwrite_after_the_issue_was_called_a_read_of_it = gives(
     wgmma.released, "race shared war @overwrite <wgmma", wait_first=False
 )
+test_a_producer_that_always_waits_with_parity_1_was_no_stale_wait = gives(
+    mbarrier_phases.refills, "stale-wait @wait", "race shared war @store <load", flip=False
+)
 test_a_parity_of_2_was_silent = gives(
     mbarrier_phases.phases, "~out-of-bounds shared @wait", modulo=False
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..finding import CLUSTER_BARRIER, Finding, Place, agree, flip
+from ..finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
 from ..vector_clock import PAST, Clock
 from .memory import MBARRIER_BYTES
 
@@ -137,9 +137,9 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
     """A wait for a consumed phase, while the next one is under way."""
     return Finding(
         "stale-wait",
-        f"this thread has waited for phase {phase} already, so the wait can pass before phase {phase + 1} ends",
+        f"this thread has waited for {phase_name(phase)} already, so the wait can pass before phase {phase + 1} ends",
         place=place,
-        what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name} for the parity of phase {phase} again",
+        what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name} for the parity of {phase_name(phase)} again",
         fix=flip(barrier.name),
     )
 

@@ -235,7 +235,7 @@ def _wait(
             report_if_lapped(g, barrier, known, place)
             if known < 0:
                 _note_fresh(g, place, barrier)
-        elif known >= 0:
+        else:
             _note_repeated(g, place, barrier, known)
         consume(g, barrier, known, place, scope)
         return None

@@ -62,6 +62,40 @@ def test_the_race_behind_a_stale_wait_names_it():
         assert "flip" in race.fix
 
 
+def refills(flip=True):
+    """Warp 0 fills a slot once warp 1 has read it, three times; its first wait is for the phase before the first."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((32,), "int32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([2])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        empty = pool.alloc((1,), "uint64", align=8)
+        s = pool.alloc((32,), "int32")
+        pool.commit()
+        if warp == 0:
+            if lane == 0:
+                T.ptx.mbarrier.init(empty.ptr_to([0]), 32)
+        T.cuda.cta_sync()
+        for i in T.serial(3):
+            if warp == 0:
+                T.ptx.mbarrier.try_wait(empty.ptr_to([0]), (i + 1) % 2 if flip else 1)  # wait
+                s[lane] = i  # store
+            T.cuda.cta_sync()
+            if warp == 1:
+                D[lane] = s[lane]  # load
+                T.ptx.mbarrier.arrive(empty.ptr_to([0]))
+
+    return kernel
+
+
+test_the_phase_before_the_first_is_waited_for_once = requires(
+    refills, "flip", "stale-wait @wait", "race shared war @store <load"
+)
+
+
 def lapped(empty=True):
     """Nobody who arrives waits for warp 1, unless through the second barrier."""
 

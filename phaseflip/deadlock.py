@@ -102,7 +102,9 @@ def _held_up_by(
         if supplies is None:
             return others
         places = [p for p in first.cta.program.instructions if p.mnemonic in supplies]
-        return [j for j in others if any(waiters[j].would_reach(p) for p in places)]
+        supply = [j for j in others if any(waiters[j].would_reach(p) for p in places)]
+        # Of a barrier that nobody would reach, those that have left the way to it may be the missing ones.
+        return supply if supply or isinstance(wait, RegistersWait) else others
     suppliers = entries[i]["suppliers"]
     missing = [s for s in suppliers if s["executed"] == 0] or suppliers
     return [j for j, w in enumerate(waiters) if any(str(w) in s["held_by"] for s in missing)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .ordering import Ordering
+from .ordering import Ordering, Ticket
 from .vector_clock import Clock, Part, join, restrict
 
 
@@ -26,11 +26,20 @@ def warps_meet(ordering: Ordering, g: Any) -> None:
     g.knowledge = parts
 
 
-def have_happened(g: Any, pasts: list[Clock]) -> None:
-    """What released these clocks lies in the past of what the threads of the group do next, visible or not."""
-    if pasts:
-        past = join(pasts)
-        g.knowledge = [
-            Part(p.lanes, p.clock.with_past(past), p.proxy_fence, p.after_fence)
-            for p in g.knowledge
-        ]
+def products_done(
+    ordering: Ordering, g: Any, products: list[tuple[int, Ticket | None, Clock | None]]
+) -> None:
+    """The threads of each warpgroup know that its products (warpgroup, ticket, what the issuers had done) are done.
+
+    What the issuers had done lies in the past of what these threads do next, visible or not.
+    """
+    parts: list[Part] = []
+    for warpgroup in np.unique(g.lanes >> 7).tolist():
+        mine = [(ticket, past) for of, ticket, past in products if of == warpgroup]
+        inside = g.view(g.lanes >> 7 == warpgroup)
+        ordering.operations_done(inside, [ticket for ticket, _ in mine if ticket is not None])
+        pasts = [past for _, past in mine if past is not None]
+        for p in inside.knowledge:
+            clock = p.clock.with_past(join(pasts)) if pasts else p.clock
+            parts.append(Part(p.lanes, clock, p.proxy_fence, p.after_fence))
+    g.knowledge = parts

@@ -192,6 +192,9 @@ test_an_overwrite_after_the_issue_was_called_a_read_of_it = gives(
 test_a_producer_that_always_waits_with_parity_1_was_no_stale_wait = gives(
     mbarrier_phases.refills, "stale-wait @wait", "race shared war @store <load", flip=False
 )
+test_a_warpgroup_knew_that_the_product_of_another_one_in_step_with_it_was_done = gives(
+    wgmma.two_warpgroups, "race shared war @overwrite <wgmma", sync=False
+)
 test_a_parity_of_2_was_silent = gives(
     mbarrier_phases.phases, "~out-of-bounds shared @wait", modulo=False
 )

@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..finding import Finding, Place, agree
 from ..instructions import instruction
-from ..meeting import have_happened, warps_meet
+from ..meeting import products_done, warps_meet
 from ..vector_clock import restrict
 from .matrix_descriptors import ENCODE, operand_units, reads_past_the_end
 from .memory import RAW, register_columns
@@ -183,8 +183,7 @@ def wgmma_fence(g: Group, place: Place) -> None:
     """
     if _whole_warps(g, place):
         for warp in g.warp_ids():
-            state = warp_state(g.cta, warp)
-            state.fence()
+            warp_state(g.cta, warp).fence()
 
 
 @instruction("wgmma.mma_async")
@@ -371,9 +370,10 @@ class WgmmaWait:
                     if in_flight.isdisjoint(registers):
                         state.left[registers] = _bits(cta, warp, registers).copy()
         if cta.detector is not None:
-            runs = [r for group in self.pending for several in group.runs.values() for r in several]
-            cta.detector.operations_done(g, [r.ticket for r in runs if r.ticket is not None])
-            have_happened(g, [r.past for r in runs if r.past is not None])
+            runs = [
+                (p.warpgroup, r) for p in self.pending for some in p.runs.values() for r in some
+            ]
+            products_done(cta.detector, g, [(w, r.ticket, r.past) for w, r in runs])
             warps_meet(cta.detector, g)
 
     def describe(self) -> str:

@@ -225,6 +225,48 @@ test_whoever_knows_that_a_product_was_issued_comes_after_it = requires(
 )
 
 
+def two_warpgroups(sync=True):
+    """Each multiplies the same operands and waits for its own product, then the first one overwrites them."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((256, N // 2), "float32")):
+        T.device_entry()
+        bx = T.cta_id([1])
+        warp = T.warp_id([8])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        pool.commit()
+        desc = T.alloc_local((1,), "uint64")
+        acc = T.alloc_local((N // 2,), "float32")
+        tid = T.meta_var(warp * 32 + lane)
+        if warp < 4:
+            for k in T.serial(K // 2):
+                s[tid // 2, tid % 2 * 8 + k] = T.float16(1)
+        T.ptx.fence.proxy_async("shared::cta")
+        T.cuda.cta_sync()
+        T.ptx.wgmma.encode_matrix_descriptor(T.address_of(desc[0]), s.ptr_to([0, 0]), 1, 16, 1)
+        T.ptx.wgmma.fence()
+        T.ptx.wgmma.mma_async.ss(  # wgmma
+            desc[0], desc[0], *[acc[r] for r in range(N // 2)], **SHAPE, **PLAIN, scaleD=False
+        )
+        T.ptx.wgmma.commit_group()
+        T.ptx.wgmma.wait_group(0)
+        if sync:
+            T.cuda.cta_sync()
+        if warp < 4:
+            s[tid // 2, tid % 2 * 8] = T.float16(2)  # overwrite
+        for r in T.serial(N // 2):
+            D[tid, r] = acc[r]
+
+    return kernel
+
+
+test_a_wait_tells_of_the_products_of_its_own_warpgroup = requires(
+    two_warpgroups, "sync", "race shared war @overwrite <wgmma"
+)
+
+
 def rounds(product=True, newest=0):
     """Four warps multiply once a round; one lane arrives for all of them, and warp 4 begins the next round."""
 

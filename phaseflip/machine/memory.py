@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault, located
+from ..finding import Finding, agree
 from ..instructions import instruction
 from ..operators import from_memory, to_memory
 from .registers import check_registers, write_registers
@@ -140,6 +141,24 @@ def memory_of(g: Group, address: Any) -> tuple[Memory, Any]:
         f"address {first:#x} lies in no global or shared memory",
         "pass the address of a tensor of the kernel or of a shared buffer, and correct the offset",
     )
+
+
+def descriptor_start(g: Group, place: Place, address: Any) -> Any:
+    """The start field of a matrix descriptor: matrix-descriptor-encode(x) = (x & 0x3FFFF) >> 4, which loses a remainder."""
+    offset = address - SHARED_BASE
+    if np.any(offset & 15):
+        misaligned = [byte for byte in np.atleast_1d(offset).tolist() if byte % 16]
+        g.cta.report(
+            Finding(
+                "misaligned-access",
+                "the descriptor counts in units of 16 bytes, and the product reads from the unit that the address lies in",
+                place=place,
+                memory="shared",
+                what=f"{g} {agree(g, 'encodes', 'encode')} a matrix descriptor for byte {misaligned[0]} of shared memory",
+                fix="align the operand to 16 bytes, one with a swizzle of 32, 64 or 128 bytes to 256, 512 or 1024",
+            )
+        )
+    return (offset & 0x3FFFF) >> 4
 
 
 def _observe(

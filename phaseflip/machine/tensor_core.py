@@ -24,7 +24,7 @@ from .matrix_descriptors import (
     operand_units,
     reads_past_the_end,
 )
-from .memory import RAW, SHARED_BASE, Memory, register_columns
+from .memory import RAW, Memory, descriptor_start, register_columns
 from .operation import ThreadOperation
 from .registers import write_registers
 from .tensor_memory import split_address
@@ -292,7 +292,7 @@ def encode_matrix_descriptor(
         | 1 << 46
         | _SWIZZLE_CODES[int(swizzle)] << 61
     )
-    start = ((addr - SHARED_BASE) & 0x3FFFF) >> 4
+    start = descriptor_start(g, place, addr)
     value = (
         (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
     )

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import BadInput
 from ..instructions import instruction
 from .matrix_descriptors import SharedMatrixDescriptor
-from .memory import RAW, SHARED_BASE, register_columns
+from .memory import RAW, descriptor_start, register_columns
 from .registers import write_registers
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def encode_wgmma_descriptor(
     """
     fixed = (leading & 0x3FFF) << 16 | (stride & 0x3FFF) << 32
     fixed |= _TVM_SWIZZLE_CODES[int(swizzle)] << 62
-    start = ((addr - SHARED_BASE) & 0x3FFFF) >> 4
+    start = descriptor_start(g, place, addr)
     value = (
         (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
     )

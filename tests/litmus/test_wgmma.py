@@ -176,7 +176,7 @@ test_wgmma_of_another_shape_requires_fence = requires(
 )
 
 
-def released(wait_first=True):
+def released(wait_first=True, aligned=True):
     """Warp 4 overwrites the operands once a lane of each warp that multiplies has arrived; it stands first in the program."""
 
     @T.prim_func
@@ -186,8 +186,10 @@ def released(wait_first=True):
         warp = T.warp_id([8])
         lane = T.lane_id([32])
         pool = T.SMEMPool()
-        bar = pool.alloc((1,), "uint64", align=8)
+        if not aligned:
+            pool.move_base_to(8)
         s = pool.alloc((M, K), "float16", layout=LAYOUT)
+        bar = pool.alloc((1,), "uint64", align=8)
         pool.commit()
         desc = T.alloc_local((1,), "uint64")
         acc = T.alloc_local((N // 2,), "float32")
@@ -203,7 +205,9 @@ def released(wait_first=True):
             T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
             s[lane, 0] = T.float16(2)  # overwrite
         if warp < 4:
-            T.ptx.wgmma.encode_matrix_descriptor(T.address_of(desc[0]), s.ptr_to([0, 0]), 1, 16, 1)
+            T.ptx.wgmma.encode_matrix_descriptor(  # descriptor
+                T.address_of(desc[0]), s.ptr_to([0, 0]), 1, 16, 1
+            )
             T.ptx.wgmma.fence()
             T.ptx.wgmma.mma_async.ss(  # wgmma
                 desc[0], desc[0], *[acc[r] for r in range(N // 2)], **SHAPE, **PLAIN, scaleD=False
@@ -222,6 +226,11 @@ def released(wait_first=True):
 
 test_whoever_knows_that_a_product_was_issued_comes_after_it = requires(
     released, "wait_first", "race shared war @overwrite <wgmma"
+)
+
+
+test_a_matrix_descriptor_requires_an_operand_at_a_multiple_of_16_bytes = requires(
+    released, "aligned", "misaligned-access shared @descriptor", "uninitialised-read shared @wgmma"
 )
 
 
@@ -277,9 +286,9 @@ def rounds(product=True, newest=0):
         warp = T.warp_id([8])
         lane = T.lane_id([32])
         pool = T.SMEMPool()
+        s = pool.alloc((M, K), "float16", layout=LAYOUT)
         full = pool.alloc((1,), "uint64", align=8)
         empty = pool.alloc((1,), "uint64", align=8)
-        s = pool.alloc((M, K), "float16", layout=LAYOUT)
         pool.commit()
         desc = T.alloc_local((1,), "uint64")
         acc = T.alloc_local((N // 2,), "float32")

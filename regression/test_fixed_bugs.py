@@ -195,12 +195,6 @@ test_a_producer_that_always_waits_with_parity_1_was_no_stale_wait = gives(
 test_a_warpgroup_knew_that_the_product_of_another_one_in_step_with_it_was_done = gives(
     wgmma.two_warpgroups, "race shared war @overwrite <wgmma", sync=False
 )
-test_a_matrix_descriptor_for_byte_8_was_one_for_byte_0 = gives(
-    wgmma.released,
-    "misaligned-access shared @descriptor",
-    "uninitialised-read shared @wgmma",
-    aligned=False,
-)
 test_a_parity_of_2_was_silent = gives(
     mbarrier_phases.phases, "~out-of-bounds shared @wait", modulo=False
 )

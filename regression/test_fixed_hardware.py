@@ -20,6 +20,7 @@ from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_restrict as restrict
 from tests.litmus import test_shared_memory as shared
 from tests.litmus import test_tma as tma
+from tests.litmus import test_wgmma as wgmma
 from tests.litmus.harness import gives
 
 # -- bulk tensor copies, found by `python -m phaseflip conformance` --------------------------------------------------------
@@ -115,6 +116,12 @@ def test_a_warp_sync_of_one_lane_hung_on_an_h200_and_was_silent():
     assert [f.title for f in verdict.findings] == ["divergent-collective"]
 
 
+test_a_matrix_descriptor_for_byte_8_was_one_for_byte_0 = gives(
+    wgmma.released,
+    "misaligned-access shared @descriptor",
+    "uninitialised-read shared @wgmma",
+    aligned=False,
+)
 test_more_bytes_than_an_mbarrier_counts_stopped_an_h200_and_were_silent = gives(
     mbarrier.bytes_to_come, "resource-limit @expect", times=2
 )

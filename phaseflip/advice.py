@@ -228,7 +228,7 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
     return why, f"put {_barrier(free, use)} between the last use and tcgen05.dealloc"
 
 
-def _same_cta(first: Event, second: Event) -> bool:
+def same_cta(first: Event, second: Event) -> bool:
     """Whether the threads of two accesses of one cluster, or those that issued them, are of one CTA."""
     size = first.owner.cta_threads
     return bool(first.issuer // size == second.issuer // size)
@@ -242,14 +242,14 @@ def _same_warp(first: Event, second: Event) -> bool:
 
 def meeting_of(copy: Event, later: Event) -> str:
     """Where the thread that waits for its copy can meet those of a later access."""
-    return "a barrier" if _same_cta(copy, later) else CLUSTER_BARRIER
+    return "a barrier" if same_cta(copy, later) else CLUSTER_BARRIER
 
 
 def _barrier(first: Event, second: Event) -> str:
     """The barrier that all threads of both accesses, of one cluster, can meet at."""
     if _same_warp(first, second):
         return "T.cuda.warp_sync()"
-    return "a CTA barrier (T.cuda.cta_sync)" if _same_cta(first, second) else CLUSTER_BARRIER
+    return "a CTA barrier (T.cuda.cta_sync)" if same_cta(first, second) else CLUSTER_BARRIER
 
 
 def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
@@ -270,10 +270,10 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
             why = f"the {act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
         else:
             why = f"the {act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
-        return why, COMMIT if _same_cta(first, second) else COMMIT + BIT
+        return why, COMMIT if same_cta(first, second) else COMMIT + BIT
     if first.place.mnemonic == "tcgen05.ld":
         why = f"the tcgen05.ld at line {line} may still read TMEM when line {second.place.line} overwrites it"
-        scope = "" if _same_cta(first, second) else f" ({REMOTE_ARRIVAL})"
+        scope = "" if same_cta(first, second) else f" ({REMOTE_ARRIVAL})"
         return (
             why,
             "each warp that loads: tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA "
@@ -288,7 +288,7 @@ def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, st
     line = first.place.line
     if isinstance(arrival, Place):
         of_cluster = arrival.mnemonic.startswith("barrier.cluster")
-        scope = "cta" if _same_cta(first, second) and not of_cluster else "cluster"
+        scope = "cta" if same_cta(first, second) and not of_cluster else "cluster"
         release = "sem='release'" + ("" if of_cluster or scope == "cta" else ", scope='cluster'")
         return (
             f"the {arrival.mnemonic} at line {arrival.line} is relaxed, and so orders nothing that comes before it",
@@ -319,7 +319,7 @@ def _ordering_words(first: Event, second: Event) -> str:
     meet = f"put {_barrier(first, second)}"
     if _same_warp(first, second):
         return f"{meet} between them"
-    if _same_cta(first, second):
+    if same_cta(first, second):
         return f"{meet}, or an mbarrier arrive and wait, between them"
     one, other = first.place.line, second.place.line
     arrive = f"let every thread arrive after line {one} (or one lane of each warp, after T.cuda.warp_sync())"

@@ -27,7 +27,6 @@ from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
 from phaseflip.options import Joined, check_seed
 from phaseflip.streams import OutputLost, on_terminal, output_kept_clean, write_error, write_output
-from phaseflip.words import shortened
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -61,9 +60,7 @@ def _extent(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number such as 512")
     if len(text.lstrip("+-0")) > len(str(LARGEST_EXTENT)) or abs(int(text)) > LARGEST_EXTENT:
-        raise argparse.ArgumentTypeError(
-            f"{shortened(text)} is too large; {LARGEST_EXTENT} is the limit"
-        )
+        raise argparse.ArgumentTypeError(f"{text} is too large; {LARGEST_EXTENT} is the limit")
     return int(text)
 
 

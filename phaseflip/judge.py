@@ -15,6 +15,7 @@ from .advice import (
     DRAINS,
     Cause,
     race_report,
+    same_cta,
 )
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
@@ -126,7 +127,7 @@ class Judge(Ordering):
                 return actor.clock.covers(ASYNC, agents, epochs)
             return self.proxy_fences.cover(memory, agents, epochs, actor.clock)
 
-        late = memory != "peer" and self._same_cta(old, event)
+        late = memory != "peer" and old.owner is self and same_cta(old, event)
         return missing_fence(old, mask, event, actor, where, covered, late)
 
     def _seen_by_writer(self, old: Event, memory: Any) -> str:
@@ -139,12 +140,6 @@ class Judge(Ordering):
     def _in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
         """Whether nothing is wrong with an access after an old one, by order and fences alone."""
         return self._ordered(old, actor) and not self._misordered(old, mask, event, actor, where)
-
-    def _same_cta(self, old: Event, event: Event) -> bool:
-        """Whether the threads of two accesses, or those that issued them, are of one CTA."""
-        return (
-            old.owner is self and old.issuer // self.cta_threads == event.issuer // self.cta_threads
-        )
 
     def _missing_scope(
         self, old: Event, mask: Any, actor: Actor, where: Region

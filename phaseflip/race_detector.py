@@ -82,7 +82,7 @@ class RaceDetector(TensorMemoryJudge):
             )
             self._access(memory, mine, nbytes, event, actor, agents, later)
         if later:
-            self._judge_parts(later)
+            self._judge_among_warps(later)
         for commit in later or ():
             self._write(shadow, *commit)
 
@@ -196,7 +196,7 @@ class RaceDetector(TensorMemoryJudge):
                 later.append(commit)
                 return
             if actor.lanes is not None and actor.lanes[0] >> 5 != actor.lanes[-1] >> 5:
-                self._judge_among_warps(writes, event, where)
+                self._judge_among_warps([commit])
             self._write(shadow, *commit)
         else:
             if self.unwritten:
@@ -213,18 +213,11 @@ class RaceDetector(TensorMemoryJudge):
         if shadow.hidden_reads:
             self._drop_hidden(shadow, where)
 
-    def _judge_among_warps(self, writes: np.ndarray, event: Event, where: Region) -> None:
-        """Warps that write the same in one step collide. Lanes of one warp do not: one of them wins, as PTX has it."""
-        bad = None
-        if where.agents is not None:
-            writes[where.indices] = where.agents  # of several, one stays
-            bad = writes[where.indices] >> 5 != where.agents >> 5
-            if not bad.any():
-                return
-        self._report(event, event, where.at(bad))
+    def _judge_among_warps(self, commits: list[Commit]) -> None:
+        """Warps that write the same in one step collide. Lanes of one warp do not: one of them wins, as PTX has it.
 
-    def _judge_parts(self, commits: list[Commit]) -> None:
-        """The same of threads that write in one step, but know different things."""
+        Each commit is of threads that know the same.
+        """
         writes, warps = commits[0][0], []
         for _, _, event, where in commits:
             if where.agents is not None:
@@ -233,10 +226,8 @@ class RaceDetector(TensorMemoryJudge):
             if event.agents[0] >> 5 != event.agents[-1] >> 5:
                 self._report(event, event, where.at(None))
             warps.append(np.full(len(where.indices), event.issuer >> 5))
-        units, writers = (
-            np.concatenate([where.indices for _, _, _, where in commits]),
-            np.concatenate(warps),
-        )
+        units = np.concatenate([where.indices for _, _, _, where in commits])
+        writers, of = np.concatenate(warps), np.repeat(np.arange(len(warps)), list(map(len, warps)))
         writes[units] = writers  # of several, one stays
         if (writes[units] == writers).all():
             return
@@ -245,9 +236,7 @@ class RaceDetector(TensorMemoryJudge):
             if bad.any():
                 unit = where.indices[bad][0]
                 (first, *_) = np.flatnonzero((units == unit) & (writers == writes[unit]))
-                ends = np.cumsum([len(w) for w in warps])
-                other = commits[int(np.searchsorted(ends, first, side="right"))][2]
-                self._report(other, event, where.at(bad))
+                self._report(commits[of[first]][2], event, where.at(bad))
 
     def _judge_private(self, before: np.ndarray, event: Event, actor: Actor, where: Region) -> None:
         """A plain load through a pointer under which nvcc takes memory for unchanged but by the thread itself.

@@ -143,8 +143,11 @@ def memory_of(g: Group, address: Any) -> tuple[Memory, Any]:
     )
 
 
-def descriptor_start(g: Group, place: Place, address: Any) -> Any:
-    """The start field of a matrix descriptor: matrix-descriptor-encode(x) = (x & 0x3FFFF) >> 4, which loses a remainder."""
+def write_descriptor(g: Group, place: Place, dst: Any, address: Any, fixed: int) -> None:
+    """Write the 64-bit matrix descriptor of a shared address, with these fields beside its start, to registers at `dst`.
+
+    Start is matrix-descriptor-encode(x) = (x & 0x3FFFF) >> 4, which loses a remainder.
+    """
     offset = address - SHARED_BASE
     if np.any(offset & 15):
         misaligned = [byte for byte in np.atleast_1d(offset).tolist() if byte % 16]
@@ -158,7 +161,13 @@ def descriptor_start(g: Group, place: Place, address: Any) -> Any:
                 fix="align the operand to 16 bytes, one with a swizzle of 32, 64 or 128 bytes to 256, 512 or 1024",
             )
         )
-    return (offset & 0x3FFFF) >> 4
+    start = (offset & 0x3FFFF) >> 4
+    value = (
+        (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
+    )
+    column = register_columns(g, dst, 8)
+    write_registers(g, column * 8, 8)
+    g.cta.frame(RAW[8])[g.sel, column] = value
 
 
 def _observe(

@@ -24,9 +24,8 @@ from .matrix_descriptors import (
     operand_units,
     reads_past_the_end,
 )
-from .memory import RAW, Memory, descriptor_start, register_columns
+from .memory import RAW, Memory, write_descriptor
 from .operation import ThreadOperation
-from .registers import write_registers
 from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
@@ -292,13 +291,7 @@ def encode_matrix_descriptor(
         | 1 << 46
         | _SWIZZLE_CODES[int(swizzle)] << 61
     )
-    start = descriptor_start(g, place, addr)
-    value = (
-        (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
-    )
-    column = register_columns(g, dst, 8)
-    write_registers(g, column * 8, 8)
-    g.cta.frame(RAW[8])[g.sel, column] = value
+    write_descriptor(g, place, dst, addr, fixed)
 
 
 def add_low_half(desc: Any, offset: Any) -> Any:

@@ -13,8 +13,7 @@ import numpy as np
 from ..errors import BadInput
 from ..instructions import instruction
 from .matrix_descriptors import SharedMatrixDescriptor
-from .memory import RAW, descriptor_start, register_columns
-from .registers import write_registers
+from .memory import write_descriptor
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -70,10 +69,4 @@ def encode_wgmma_descriptor(
     """
     fixed = (leading & 0x3FFF) << 16 | (stride & 0x3FFF) << 32
     fixed |= _TVM_SWIZZLE_CODES[int(swizzle)] << 62
-    start = descriptor_start(g, place, addr)
-    value = (
-        (start | fixed) if start.__class__ is int else start.astype(np.uint64) | np.uint64(fixed)
-    )
-    column = register_columns(g, dst, 8)
-    write_registers(g, column * 8, 8)
-    g.cta.frame(RAW[8])[g.sel, column] = value
+    write_descriptor(g, place, dst, addr, fixed)

@@ -27,7 +27,7 @@ from .machine.memory import Memory, global_base
 from .machine.tensor_map import TensorMap
 from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
 from .machine.warp import WARP, Group
-from .program import DYNAMIC_SHARED_BASE
+from .program import SHARED_START
 from .race_detector import Launch as RaceLaunch
 from .race_detector import RaceDetector
 from .schedule import Schedule, check_delays, parse_schedule
@@ -193,13 +193,15 @@ class _Machine:
         self.grid = [extents.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
         self.block = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.cluster_shape = [extents.get(f"clusterCtaIdx.{axis}", 1) for axis in "xyz"]
+        self.preferred = [
+            extents.get(f"preferredClusterCtaIdx.{axis}", size)
+            for axis, size in zip("xyz", self.cluster_shape, strict=True)
+        ]
         self.threads = int(np.prod(self.block))
         self.cluster_ctas = int(np.prod(self.cluster_shape))
         shapes = zip(self.grid, self.cluster_shape, strict=True)
         self.clusters = tuple(n // size for n, size in shapes)
-        self.shared_bytes = (
-            DYNAMIC_SHARED_BASE + program.static_shared_bytes + launch.dynamic_shared_bytes
-        )
+        self.shared_bytes = SHARED_START + program.static_shared_bytes + launch.dynamic_shared_bytes
         self.tensor_maps: list[TensorMap] = []
         self.arguments = [self.argument(a) for a in launch.arguments]
         self.counts = [0] * len(program.instructions)
@@ -210,7 +212,7 @@ class _Machine:
 
     def check_limits(self) -> None:
         """BadInput for a launch that CUDA refuses."""
-        used = self.shared_bytes - DYNAMIC_SHARED_BASE
+        used = self.shared_bytes - SHARED_START
         if used > MAX_SHARED_BYTES:
             raise BadInput(
                 f"resource-limit: the kernel asks for {used} bytes of shared memory; a CTA has {MAX_SHARED_BYTES}"
@@ -229,15 +231,26 @@ class _Machine:
             raise BadInput(
                 f"resource-limit: a grid of {shape} CTAs has none; each extent is at least 1"
             )
-        uneven = [
-            f"{n} along {axis}"
-            for axis, n, size in zip("xyz", self.grid, self.cluster_shape, strict=True)
-            if n % size
-        ]
-        if uneven:
-            shape = " x ".join(map(str, self.cluster_shape))
+        for kind, sizes in (
+            ("clusters", self.cluster_shape),
+            ("preferred clusters", self.preferred),
+        ):
+            uneven = [
+                f"{n} along {axis}"
+                for axis, n, size in zip("xyz", self.grid, sizes, strict=True)
+                if n % size
+            ]
+            if uneven:
+                shape = " x ".join(map(str, sizes))
+                raise BadInput(
+                    f"resource-limit: {kind} of {shape} CTAs do not divide the grid: it has {uneven[0]}"
+                )
+        if any(p % n for p, n in zip(self.preferred, self.cluster_shape, strict=True)):
+            preferred, regular = (
+                " x ".join(map(str, sizes)) for sizes in (self.preferred, self.cluster_shape)
+            )
             raise BadInput(
-                f"resource-limit: clusters of {shape} CTAs do not divide the grid: it has {uneven[0]}"
+                f"resource-limit: preferred clusters of {preferred} CTAs are no multiple of the clusters of {regular}"
             )
 
     def argument(self, value: Any) -> Any:
@@ -304,6 +317,7 @@ class _Machine:
             "clusterDim": self.clusters,
             "clusterCtaIdx": inside,
             "clusterCtaDim": tuple(self.cluster_shape),
+            "preferredClusterCtaIdx": inside,
         }
         cta = CTA(cluster, rank, axes, self.threads, self.shared_bytes)
         cluster.ctas.append(cta)

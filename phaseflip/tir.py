@@ -188,7 +188,7 @@ class _Reader:
                 else None
             )
         name, scope = self.name(b), str(b.scope())
-        new = ir.Buffer(name, str(b.dtype), elements, scope)
+        new = ir.Buffer(name, str(b.dtype), elements, scope, align_bytes=int(b.data_alignment))
         if data is not None:
             base = self.expr(data)
             if (

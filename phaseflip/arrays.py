@@ -10,6 +10,12 @@ import numpy as np
 
 from .errors import BadInput
 
+FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
+_ONLY_IN_TORCH = (
+    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"
+)  # fmt: skip
+"""Types of torch that NumPy has from ml_dtypes alone."""
+
 Parameters = list[tuple[str, str, tuple[int, ...]]]
 
 
@@ -67,14 +73,32 @@ def _from_torch(array: Any, wanted: str) -> np.ndarray:
     array = array.detach()
     if not array.is_contiguous():
         raise BadInput(f"{wanted}; this one is not contiguous, so pass a contiguous copy")
-    if str(array.dtype) == "torch.bfloat16":
+    name = str(array.dtype).removeprefix("torch.")
+    if name in _ONLY_IN_TORCH:
         import torch
 
-        return np.asarray(array.view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+        bits = array.view(torch.int16 if name == "bfloat16" else torch.uint8)
+        return np.asarray(bits.numpy()).view(getattr(ml_dtypes, name))
     try:
         return np.asarray(array.numpy())
     except TypeError:
         raise BadInput(f"{wanted}, not of dtype {array.dtype}") from None
+
+
+def stored_bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array in global memory: of 4-bit elements two share one, the first in its low half (as DLPack has it)."""
+    flat = array.reshape(-1).view(np.uint8)
+    if array.dtype != FLOAT4:
+        return flat
+    low, high = flat[::2] & 15, flat[1::2] & 15
+    return low | np.pad(high, (0, len(low) - len(high))) << 4
+
+
+def from_stored(data: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The array of the dtype and shape of `like` whose `stored_bytes` these are."""
+    if like.dtype == FLOAT4:
+        data = np.stack((data & 15, data >> 4), axis=1).reshape(-1)[: like.size]
+    return data.view(like.dtype).reshape(like.shape)
 
 
 def check_writable(arrays: Sequence[np.ndarray], names: Sequence[str], written: set[str]) -> None:

@@ -24,6 +24,13 @@ _ANY_TYPE, _ANY_PADDING, _ANY_VALUE, _INT64_ELEMENT = 13, 14, 15, 17
 _KERNEL_TENSOR = 7  # a DLTensor pointer, in TVM's FFI type index
 _CUDA = 2
 _DTYPE_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+_FLOAT_CODES = {
+    "bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14, "float6_e2m3fn": 15, "float6_e3m2fn": 16,
+    "float4_e2m1fn": 17,
+}  # fmt: skip
+"""DLPack's codes (DLDataTypeCode) of the types that NumPy does not have itself."""
+_FEWER_BITS = {"float6_e2m3fn": 6, "float6_e3m2fn": 6, "float4_e2m1fn": 4}
 
 
 @dataclass(frozen=True)
@@ -206,8 +213,9 @@ class _Interpreter:
         itemsize = array.itemsize
         fields: dict[int, Any] = {
             _DATA: owner.name, _SHAPE: array.shape, _STRIDES: tuple(s // itemsize for s in array.strides),
-            _NDIM: array.ndim, _BITS: 8 * itemsize, _LANES: 1, _BYTE_OFFSET: 0, _DEVICE_ID: 0, _DEVICE_TYPE: _CUDA,
-            _CODE: 4 if array.dtype.name == "bfloat16" else _DTYPE_CODES.get(array.dtype.kind, 3),
+            _NDIM: array.ndim, _BITS: _FEWER_BITS.get(array.dtype.name, 8 * itemsize), _LANES: 1, _BYTE_OFFSET: 0,
+            _DEVICE_ID: 0, _DEVICE_TYPE: _CUDA,
+            _CODE: _FLOAT_CODES.get(array.dtype.name, _DTYPE_CODES.get(array.dtype.kind, 3)),
         }  # fmt: skip
         return fields[kind]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .arrays import check_writable, checked_arrays, copy_back
+from .arrays import check_writable, checked_arrays, copy_back, from_stored, stored_bytes
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault
 from .finding import Finding, Findings
 from .host import Launch
@@ -102,7 +102,7 @@ def simulate(
             stopped = True
             findings.add(deadlock.finding, always=True)
     outputs = {
-        name: memory.data[: memory.size].view(array.dtype).reshape(array.shape)
+        name: from_stored(memory.data[: memory.size], array)
         for (name, _, _), memory, array in zip(lowered.parameters, memories, arrays, strict=True)
     }
     seconds = {
@@ -163,9 +163,10 @@ def _global_memories(
 ) -> list[Memory]:
     memories = []
     for i, ((name, _, _), array) in enumerate(zip(parameters, arrays, strict=True)):
-        memory = Memory("global", _always(name), global_base(i), array.nbytes)
-        memory.shadow = Shadow(array.nbytes, initialised=True)
-        memory.data[: array.nbytes] = array.reshape(-1).view(np.uint8)
+        content = stored_bytes(array)
+        memory = Memory("global", _always(name), global_base(i), len(content))
+        memory.shadow = Shadow(len(content), initialised=True)
+        memory.data[: len(content)] = content
         memories.append(memory)
     return memories
 

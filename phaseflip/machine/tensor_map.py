@@ -3,7 +3,8 @@
 Dimension 0 is the innermost; sizes are in elements, strides in bytes.
 
 Source: CUDA driver API 13.0, cuTensorMapEncodeTiled, and an H200's driver; TVM 0.26's runtime, which checks more; PTX ISA
-9.1, "Tensor" and "Swizzling modes"; the corners that are refused: CUDA C++ Programming Guide 13.0, "Tensor Memory Access", and an H200.
+9.1, "Tensor" and "Swizzling modes"; the corners that are refused: CUDA C++ Programming Guide 13.0, "Tensor Memory
+Access", and an H200.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple
         return kernel.needs
     from phaseflip.lowering import DEFAULT_ARCH, lower_once
 
-    lowered = lower_once(kernel.build(*shape), arch or DEFAULT_ARCH)
+    lowered = lower_once(kernel.function(*shape), arch or DEFAULT_ARCH)
     used = {family: mnemonic for mnemonic, family in _special(lowered.device)}
     if len(used) > 1:
         raise BadInput(f"{kernel.name} uses {' and '.join(used.values())}, and no GPU has both")

@@ -99,6 +99,8 @@ def chosen(
         from phaseflip.kernel import find_kernel
 
         kernel = find_kernel(name)
+        if choice == "auto" and not kernel.is_strict(*shape):
+            choice = "sim"  # a GPU runs what has A, B and D of one dtype
         if choice != "sim" and (here := devices.first_gpu()) is not None:
             arch = ARCHS.get(here.capability, "")
             kernel = replace(kernel, needs=needed(kernel, kernel.check_shape(*shape), arch))

@@ -17,8 +17,19 @@ from .instructions import Decoded, Operands, dtype_bytes
 _ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 
 
-def _vector_bytes(vec: str, ptx_type: str) -> int:
-    return int(vec.removeprefix("v") or 1) * _ELEMENT_BYTES[ptx_type[1:]]
+def _vector_bytes(space: str, vec: str, ptx_type: str) -> int:
+    """Bytes of one access. UnsupportedInstruction for a vector that PTX has not.
+
+    Of 256 bits are v8 of 32 and v4 of 64 bits, in global memory alone (PTX ISA 9.1, ld and st).
+    """
+    width, count = _ELEMENT_BYTES[ptx_type[1:]], int(vec.removeprefix("v") or 1)
+    wide = space == "global" and (count, width) in ((8, 4), (4, 8))
+    if count == 8 and not wide or count * width > 16 and not wide:
+        raise UnsupportedInstruction(
+            f"PTX has no {space}.{vec}.{ptx_type}: v8 is of 32-bit elements, more than 128 bits in all are"
+            " v8 or v4.b64, and both are of global memory"
+        )
+    return count * width
 
 
 def _ld(args: list[Any]) -> Decoded:
@@ -30,7 +41,7 @@ def _ld(args: list[Any]) -> Decoded:
         )
     shifted = args[to_register:]
     space, vec, ptx_type = text_of(shifted[4]), text_of(shifted[6]), text_of(shifted[7])
-    nbytes = _vector_bytes(vec, ptx_type)
+    nbytes = _vector_bytes(space, vec, ptx_type)
     mnemonic = f"ld.{space.split('::')[0]}"
     if to_register:
         return Decoded(mnemonic, {"dst": args[0], "addr": args[1], "nbytes": nbytes})
@@ -46,7 +57,7 @@ def _st(args: list[Any]) -> Decoded:
             "ptx.st of separate values is not simulated; pass src= a register buffer"
         )
     space, vec, ptx_type = text_of(args[4]), text_of(args[6]), text_of(args[7])
-    nbytes = _vector_bytes(vec, ptx_type)
+    nbytes = _vector_bytes(space, vec, ptx_type)
     return Decoded(
         f"st.{space.split('::')[0]}", {"addr": args[0], "src": args[1], "nbytes": nbytes}
     )

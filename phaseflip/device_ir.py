@@ -26,7 +26,7 @@ class Buffer:
     """A typed view of memory: name, element dtype, number of elements, TVM storage scope.
 
     `storage` is the allocation that it views (itself, for an allocation); `parameter` the pointer variable of a global
-    buffer; `address` the expression that gives the base of any other view.
+    buffer; `address` the expression that gives the base of any other view; `align_bytes` what TVM aligns an allocation to.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Buffer:
     storage: Buffer | None = None
     parameter: Var | None = None
     address: Expr | None = None
+    align_bytes: int = 64
 
     @property
     def root(self) -> Buffer:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from .finding import Place
 
-DYNAMIC_SHARED_BASE = 1024
-"""Byte offset of dynamic shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
+SHARED_START = 1024
+"""Byte offset of a kernel's shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
 
 
 ARRIVES = {

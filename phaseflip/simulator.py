@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .arrays import check_writable, checked_arrays, copy_back
+from .arrays import check_writable, checked_arguments, copy_back, from_stored, stored_bytes
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault
 from .finding import Finding, Findings
 from .host import Launch
@@ -27,7 +27,7 @@ from .machine.memory import Memory, global_base
 from .machine.tensor_map import TensorMap
 from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
 from .machine.warp import WARP, Group
-from .program import DYNAMIC_SHARED_BASE
+from .program import SHARED_START
 from .race_detector import Launch as RaceLaunch
 from .race_detector import RaceDetector
 from .schedule import Schedule, check_delays, parse_schedule
@@ -68,8 +68,8 @@ def simulate(
 ) -> Run:
     """Run a kernel on the CPU.
 
-    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one array per buffer
-    parameter, in order (NumPy, or torch on the CPU), never written to. schedule: see `schedule.py`.
+    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one per parameter, in order: an
+    array (NumPy, or torch on the CPU), never written to, or the value of a number. schedule: see `schedule.py`.
     progress: called with CTAs done and in all.
     checks: all, none, or some of the categories of `finding.CATEGORIES`. profile: how strictly findings are judged.
     What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
@@ -77,11 +77,12 @@ def simulate(
     """
     lowered = _lowered(kernel)
     policy = parse_schedule(schedule)
-    arrays = checked_arrays(lowered.parameters, inputs)
+    arguments = checked_arguments(lowered.signature, inputs)
+    arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     started = time.perf_counter()
     lowered.program  # noqa: B018 - translates on first use, which is timed
     translated = time.perf_counter()
-    launch = lowered.host.launch(arrays)
+    launch = lowered.host.launch(arguments)
     memories = _global_memories(lowered.parameters, arrays)
     findings = Findings(checks, profile)
     machine = _Machine(lowered, launch, memories, policy, findings)
@@ -101,8 +102,8 @@ def simulate(
         except Deadlock as deadlock:
             stopped = True
             findings.add(deadlock.finding, always=True)
-    outputs = {
-        name: memory.data[: memory.size].view(array.dtype).reshape(array.shape)
+    results = {
+        name: from_stored(memory.data[: memory.size], array)
         for (name, _, _), memory, array in zip(lowered.parameters, memories, arrays, strict=True)
     }
     seconds = {
@@ -110,7 +111,7 @@ def simulate(
         "translate": translated - started,
         "simulate": time.perf_counter() - translated,
     }
-    return Run(outputs, findings.all(), machine.counters(), seconds, policy.name, stopped)
+    return Run(results, findings.all(), machine.counters(), seconds, policy.name, stopped)
 
 
 @functools.cache
@@ -119,16 +120,18 @@ def _blas() -> ThreadpoolController:
 
 
 def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = "all") -> None:
-    """Run a kernel as TVM's compiled module runs on a GPU: arrays positionally, results written in place.
+    """Run a kernel as TVM's compiled module runs on a GPU: arrays and numbers positionally, results written in place.
 
     Raises BadInput for arrays that do not fit, and Deadlock or KernelFault for what would hang or stop a GPU; then no
     array has been changed. Other errors that the checks find (a race) change nothing on a GPU, so here the results are
     written, and each error is a `FindingWarning`.
     """
     lowered = _lowered(kernel)
-    views = checked_arrays(lowered.parameters, arrays)
-    if not all(view.flags.writeable for view in views):
-        check_writable(views, [name for name, _, _ in lowered.parameters], _outputs(lowered, views))
+    arguments = checked_arguments(lowered.signature, arrays)
+    named = zip(lowered.signature, arguments, strict=True)
+    views = {name: a for (name, _, _), a in named if isinstance(a, np.ndarray)}
+    if not all(view.flags.writeable for view in views.values()):
+        check_writable(views, outputs(lowered, arguments))
     run = simulate(lowered, arrays, schedule, checks)
     errors = [finding for finding in run.findings if finding.severity == "error"]
     if run.stopped:
@@ -138,7 +141,7 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
             if stop.code == "deadlock"
             else KernelFault(stop.code, str(stop), stop.fix)
         )
-    copy_back(arrays, run.outputs)
+    copy_back(views, run.outputs)
     for finding in errors:
         warnings.warn(FindingWarning(str(finding)), stacklevel=2)
 
@@ -149,12 +152,12 @@ def _lowered(kernel: Any) -> Any:
     return kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
 
 
-def _outputs(lowered: Any, arrays: list[np.ndarray]) -> set[str]:
+def outputs(lowered: Any, arguments: list[Any]) -> set[str]:
     """The parameters that the kernel writes to, as far as its text tells without running it."""
     from .ir_queries import written_parameters
 
     written = written_parameters(lowered.device)
-    given = zip(lowered.device.params, lowered.host.launch(arrays).arguments, strict=True)
+    given = zip(lowered.device.params, lowered.host.launch(arguments).arguments, strict=True)
     return {a.buffer if isinstance(a, TensorMap) else str(a) for p, a in given if p in written}
 
 
@@ -163,9 +166,10 @@ def _global_memories(
 ) -> list[Memory]:
     memories = []
     for i, ((name, _, _), array) in enumerate(zip(parameters, arrays, strict=True)):
-        memory = Memory("global", _always(name), global_base(i), array.nbytes)
-        memory.shadow = Shadow(array.nbytes, initialised=True)
-        memory.data[: array.nbytes] = array.reshape(-1).view(np.uint8)
+        content = stored_bytes(array)
+        memory = Memory("global", _always(name), global_base(i), len(content))
+        memory.shadow = Shadow(len(content), initialised=True)
+        memory.data[: len(content)] = content
         memories.append(memory)
     return memories
 
@@ -193,13 +197,15 @@ class _Machine:
         self.grid = [extents.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
         self.block = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.cluster_shape = [extents.get(f"clusterCtaIdx.{axis}", 1) for axis in "xyz"]
+        self.preferred = [
+            extents.get(f"preferredClusterCtaIdx.{axis}", size)
+            for axis, size in zip("xyz", self.cluster_shape, strict=True)
+        ]
         self.threads = int(np.prod(self.block))
         self.cluster_ctas = int(np.prod(self.cluster_shape))
         shapes = zip(self.grid, self.cluster_shape, strict=True)
         self.clusters = tuple(n // size for n, size in shapes)
-        self.shared_bytes = (
-            DYNAMIC_SHARED_BASE + program.static_shared_bytes + launch.dynamic_shared_bytes
-        )
+        self.shared_bytes = SHARED_START + program.static_shared_bytes + launch.dynamic_shared_bytes
         self.tensor_maps: list[TensorMap] = []
         self.arguments = [self.argument(a) for a in launch.arguments]
         self.counts = [0] * len(program.instructions)
@@ -210,7 +216,7 @@ class _Machine:
 
     def check_limits(self) -> None:
         """BadInput for a launch that CUDA refuses."""
-        used = self.shared_bytes - DYNAMIC_SHARED_BASE
+        used = self.shared_bytes - SHARED_START
         if used > MAX_SHARED_BYTES:
             raise BadInput(
                 f"resource-limit: the kernel asks for {used} bytes of shared memory; a CTA has {MAX_SHARED_BYTES}"
@@ -229,15 +235,26 @@ class _Machine:
             raise BadInput(
                 f"resource-limit: a grid of {shape} CTAs has none; each extent is at least 1"
             )
-        uneven = [
-            f"{n} along {axis}"
-            for axis, n, size in zip("xyz", self.grid, self.cluster_shape, strict=True)
-            if n % size
-        ]
-        if uneven:
-            shape = " x ".join(map(str, self.cluster_shape))
+        for kind, sizes in (
+            ("clusters", self.cluster_shape),
+            ("preferred clusters", self.preferred),
+        ):
+            uneven = [
+                f"{n} along {axis}"
+                for axis, n, size in zip("xyz", self.grid, sizes, strict=True)
+                if n % size
+            ]
+            if uneven:
+                shape = " x ".join(map(str, sizes))
+                raise BadInput(
+                    f"resource-limit: {kind} of {shape} CTAs do not divide the grid: it has {uneven[0]}"
+                )
+        if any(p % n for p, n in zip(self.preferred, self.cluster_shape, strict=True)):
+            preferred, regular = (
+                " x ".join(map(str, sizes)) for sizes in (self.preferred, self.cluster_shape)
+            )
             raise BadInput(
-                f"resource-limit: clusters of {shape} CTAs do not divide the grid: it has {uneven[0]}"
+                f"resource-limit: preferred clusters of {preferred} CTAs are no multiple of the clusters of {regular}"
             )
 
     def argument(self, value: Any) -> Any:
@@ -304,6 +321,7 @@ class _Machine:
             "clusterDim": self.clusters,
             "clusterCtaIdx": inside,
             "clusterCtaDim": tuple(self.cluster_shape),
+            "preferredClusterCtaIdx": inside,
         }
         cta = CTA(cluster, rank, axes, self.threads, self.shared_bytes)
         cluster.ctas.append(cta)

@@ -80,14 +80,16 @@ def unmark_lines(func: Any) -> Any:
     return func.with_body(_LineUnmarker().visit_stmt(func.body))
 
 
-def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...]]]:
-    """(name, dtype, shape) of every buffer parameter of a PrimFunc, in order; BadInput for any other parameter."""
-    found = []
+def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...] | None]]:
+    """(name, dtype, shape) of every parameter of a PrimFunc, in order; the shape of a number passed by value is None.
+
+    BadInput for a parameter that is neither a buffer nor a number that TVM's runtime can pass to a kernel.
+    """
+    found: list[tuple[str, str, tuple[int, ...] | None]] = []
     for param in func.params:
         if not hasattr(param, "shape"):
-            raise BadInput(
-                f"parameter {param.name} of the kernel is not a buffer; declare it as T.Buffer(shape, dtype)"
-            )
+            found.append((str(param.name), _scalar_dtype(param), None))
+            continue
         shape = []
         for extent in param.shape:
             if not isinstance(extent, tirx.IntImm):
@@ -98,6 +100,23 @@ def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...]]]:
             shape.append(int(extent))
         found.append((str(param.name), str(param.dtype), tuple(shape)))
     return found
+
+
+SCALARS = ("int32", "int64", "uint32", "float32", "float64")
+"""Types that TVM's runtime can pass to a kernel by value."""
+
+
+def _scalar_dtype(param: Any) -> str:
+    dtype = _dtype(param.ty)
+    if dtype in SCALARS:
+        return dtype
+    if dtype in ("handle", "void"):
+        raise BadInput(
+            f"parameter {param.name} of the kernel is neither a buffer nor a number; declare it as T.Buffer(shape, dtype)"
+        )
+    raise BadInput(
+        f"parameter {param.name} of the kernel is a {dtype} by value; TVM's runtime passes {', '.join(SCALARS)}"
+    )
 
 
 def read_function(func: Any, loops: dict[Any, ir.Site]) -> ir.Function:
@@ -188,7 +207,7 @@ class _Reader:
                 else None
             )
         name, scope = self.name(b), str(b.scope())
-        new = ir.Buffer(name, str(b.dtype), elements, scope)
+        new = ir.Buffer(name, str(b.dtype), elements, scope, align_bytes=int(b.data_alignment))
         if data is not None:
             base = self.expr(data)
             if (

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import KernelFault, located
 from ..finding import Finding, agree
 from ..instructions import instruction
-from ..operators import from_memory, to_memory
+from ..operators import from_memory, rounded, to_memory
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ RAW: dict[int, np.dtype] = {
     4: np.dtype("u4"),
     8: np.dtype("u8"),
     16: np.dtype("c16"),
+    32: np.dtype("V32"),
 }
 """Item type that moves n bytes at once. complex128 for 16: NumPy gathers it eight times faster than rows of bytes."""
 
@@ -77,7 +78,7 @@ class Memory:
         self.kind, self.name_at, self.base, self.size = kind, name_at, base, size
         self.rank = rank
         self.overlapping: Callable[[int, int], list[str]] = lambda first, last: []
-        self.data = np.full(-(-size // 16) * 16, POISON_BYTE, np.uint8)
+        self.data = np.full(-(-size // 32) * 32, POISON_BYTE, np.uint8)
         self.views: dict[np.dtype, np.ndarray] = {}
         self.shadow: Shadow | None = None
 
@@ -298,7 +299,7 @@ def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
 
 @instruction("ld.global")
 def ld_global(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
-    """ld.global{.vec}.type d, [a]: `nbytes` (1-16) per lane into the register buffer at `dst`, or as a value."""
+    """ld.global{.vec}.type d, [a]: `nbytes` (1-32) per lane into the register buffer at `dst`, or as a value."""
     g.cta.bytes["global_loaded"] += nbytes * g.n if dst is not None else 0
     return _ld(g, place, dst, addr, nbytes, dtype)
 
@@ -312,7 +313,7 @@ def ld_shared(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: s
 
 @instruction("st.global")
 def st_global(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
-    """st.global{.vec}.type [a], b: `nbytes` (1-16) per lane from the register buffer at `src`."""
+    """st.global{.vec}.type [a], b: `nbytes` (1-32) per lane from the register buffer at `src`."""
     g.cta.bytes["global_stored"] += nbytes * g.n
     _st(g, place, addr, src, nbytes)
 
@@ -343,7 +344,8 @@ def cvt_x2(g: Group, place: Place, dst: Any, src: Any, source: str, target: str)
     write_registers(g, to_column * b.itemsize, 2 * b.itemsize)
     if from_column.__class__ is int and to_column.__class__ is int:
         pair = g.cta.frame(a)[g.sel, from_column : from_column + 2]
-        g.cta.frame(b)[g.sel, to_column : to_column + 2] = pair
+        g.cta.frame(b)[g.sel, to_column : to_column + 2] = rounded(pair, b)
         return
     for i in range(2):
-        g.cta.frame(b)[g.lanes, to_column + i] = g.cta.frame(a)[g.lanes, from_column + i].astype(b)
+        found = g.cta.frame(a)[g.lanes, from_column + i]
+        g.cta.frame(b)[g.lanes, to_column + i] = rounded(found, b)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import located
+from ..operators import rounded
 from .memory import LOCAL_BASE, RAW, memory_of, register_columns
 from .registers import check_registers, write_registers
 
@@ -82,9 +83,8 @@ def cvt_x2_all(
     from_columns, to_columns = _pair_columns(g, src, a.itemsize), _pair_columns(g, dst, b.itemsize)
     check_registers(g, place, _first_bytes(src), 2 * a.itemsize)
     write_registers(g, _first_bytes(dst), 2 * b.itemsize)
-    g.cta.frame(b)[_rows(g, to_columns), to_columns] = g.cta.frame(a)[
-        _rows(g, from_columns), from_columns
-    ]
+    pairs = g.cta.frame(a)[_rows(g, from_columns), from_columns]
+    g.cta.frame(b)[_rows(g, to_columns), to_columns] = rounded(pairs, b)
 
 
 def _first_bytes(address: np.ndarray) -> np.ndarray:

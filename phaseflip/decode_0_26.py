@@ -165,6 +165,20 @@ def _try_wait(scope: str) -> Decoder:
     )
 
 
+def _cta_reduction(op: str) -> Decoder:
+    """[predicate]: over all threads of the CTA."""
+    return lambda args: Decoded(
+        "bar.red", {"op": op, "barrier": 0, "count": None, "predicate": args[0]}
+    )
+
+
+def _barrier_reduction(op: str) -> Decoder:
+    """[barrier, count, predicate]."""
+    return lambda args: Decoded(
+        "bar.red", {"op": op, "barrier": args[0], "count": args[1], "predicate": args[2]}
+    )
+
+
 def _mapa(args: list[Any]) -> Decoded:
     """[address, rank, space, type, dtype]: of a generic address, or of a 32-bit shared one."""
     return Decoded("mapa", {"addr": args[0], "cta": args[1]})
@@ -187,6 +201,8 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.cuda.__shfl_sync": operands("shfl.sync.idx", "mask", "value", "source", "width"),
     "tirx.cuda.thread_rank": operands("thread_rank"),
     "tirx.cuda.cta_sync": _constant("bar.sync", barrier=0, count=None),
+    "tirx.cuda.syncthreads_and": _cta_reduction("and"),
+    "tirx.cuda.syncthreads_or": _cta_reduction("or"),
     "tirx.cuda.warp_sync": _constant("bar.warp.sync"),
     "tirx.cuda.warpgroup_sync": lambda args: Decoded(
         "bar.sync", {"barrier": args[0], "count": 128}
@@ -230,6 +246,9 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.mbarrier_init": operands("mbarrier.init", "mbar", "count"),
     "tirx.ptx.mbarrier_try_wait": _try_wait("cta"),
     "tirx.ptx.mbarrier_try_wait_acquire_cluster": _try_wait("cluster"),
+    "tirx.ptx.mbarrier_try_wait_once": operands(
+        "mbarrier.try_wait.parity.once", "mbar", "parity", "ticks"
+    ),
     "tirx.ptx.tcgen05_alloc": with_cta_group("tcgen05.alloc", "dst", "n_columns"),
     "tirx.ptx.tcgen05_dealloc": with_cta_group("tcgen05.dealloc", "taddr", "n_columns"),
     "tirx.ptx.tcgen05_relinquish_alloc_permit": with_cta_group("tcgen05.relinquish_alloc_permit"),
@@ -260,6 +279,11 @@ HELPERS_0_26: dict[str, Decoder] = {
     "tvm_builtin_pointer_offset": _pointer_offset,
     "tvm_builtin_smem_desc_add_16B_offset": operands("add.matrix_descriptor", "desc", "offset"),
     "ptx_mbarrier_expect_tx": operands("mbarrier.expect_tx", "mbar", "tx_count"),  # ours: TVM has none
+    "ptx_mbarrier_arrive_state": operands("mbarrier.arrive.state", "mbar"),
+    "ptx_mbarrier_test_wait": operands("mbarrier.test_wait", "mbar", "state"),
+    "ptx_mbarrier_test_wait_parity": operands("mbarrier.test_wait.parity", "mbar", "parity"),
+    "ptx_mbarrier_try_wait_state": operands("mbarrier.try_wait", "mbar", "state"),
+    **{f"ptx_bar_red_{op}": _barrier_reduction(op) for op in ("and", "or", "popc")},
     **{
         f"tvm_builtin_cast_{a}x2_{b}x2": _convert_pair(a, b)
         for a, b in (

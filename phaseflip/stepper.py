@@ -10,6 +10,7 @@ from .errors import Deadlock, SimulatorFault
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
+from .machine.mbarrier_polls import Poll
 from .machine.warp import Group
 from .polling import Polling
 from .schedule import Schedule
@@ -44,6 +45,8 @@ class Stepper:
             if self.schedule.delays:
                 runnable = self.prompt(runnable, bool(pipes))
             if runnable or pipes:
+                if self.schedule.polls_end:
+                    runnable += self.polls()
                 choice = self.schedule.pick(len(runnable), len(pipes))
                 if choice < len(runnable):
                     self.step(runnable[choice])
@@ -52,12 +55,27 @@ class Stepper:
                         self.look_for_progress()
                 else:
                     land(pipes[choice - len(runnable)].popleft())
-            elif not self.release_a_join() and not abandon_uninitialised(cluster):
+            elif not (self.release_a_join() or abandon_uninitialised(cluster) or self.end_polls()):
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
                     return
                 raise Deadlock(deadlock_finding(cluster))
+
+    def polls(self) -> list[Group]:
+        """Groups whose look at a phase may end in vain, since the phase is not over."""
+        groups = self.cluster.groups
+        return [g for g in groups if isinstance(g.wait, Poll) and not g.wait.ready()]
+
+    def end_polls(self) -> bool:
+        """Nothing else can happen: let looks at phases end in vain. False where that has changed nothing before."""
+        polls = self.polls()
+        self.polling.look(polls)
+        if not polls or self.polling.nothing_changes(polls):
+            return False
+        for g in polls:
+            self.step(g)
+        return True
 
     def prompt(self, runnable: list[Group], landings: bool) -> list[Group]:
         """Those that no delay holds back; all, if there are none and nothing can land."""
@@ -121,6 +139,8 @@ class Stepper:
         """Where all that can run only repeat themselves, let happen what waits for them to stop; if nothing, give up."""
         cluster = self.cluster
         runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
+        if not runnable:
+            return
         self.polling.look(runnable)
         if self.polled <= POLL_BLOCKS:
             if not self.polling.nothing_changes(runnable) or self.release_a_join():

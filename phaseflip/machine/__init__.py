@@ -4,12 +4,14 @@ Importing this package registers every instruction.
 """
 
 from . import (
+    barrier_reductions,
     barriers,
     bulk_copy,
     cluster_barrier,
     commit,
     hints,
     mbarrier_instructions,
+    mbarrier_polls,
     memory,
     register_pool,
     special_registers,
@@ -24,12 +26,14 @@ from . import (
 )
 
 __all__ = [
+    "barrier_reductions",
     "barriers",
     "bulk_copy",
     "cluster_barrier",
     "commit",
     "hints",
     "mbarrier_instructions",
+    "mbarrier_polls",
     "memory",
     "register_pool",
     "special_registers",

@@ -27,7 +27,7 @@ BARRIERS = 16
 class Round:
     """One use of a barrier, and what its threads knew when they arrived."""
 
-    __slots__ = ("complete", "clocks", "_joined")
+    __slots__ = ("__weakref__", "complete", "clocks", "_joined")
 
     def __init__(self) -> None:
         self.complete = False

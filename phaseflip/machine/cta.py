@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -87,6 +88,8 @@ class CTA:
         self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
         self.tmem = TensorMemory(threads)
         self.barriers = NamedBarriers(self)
+        self.reductions: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
+        """Round of a named barrier -> the predicates that threads have brought to it."""
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""

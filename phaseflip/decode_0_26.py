@@ -11,8 +11,9 @@ from . import device_ir as ir
 from .decode_0_26_copies import COPIES
 from .decode_0_26_warpgroup import WARPGROUP
 from .decoder import Decoder, number_of, operands, text_of, with_cta_group
-from .errors import UnsupportedInstruction
+from .errors import BadInput, UnsupportedInstruction
 from .instructions import Decoded, Operands, dtype_bytes
+from .machine.instruction_descriptor import InstructionDescriptor
 
 _ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 
@@ -159,6 +160,29 @@ def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Oper
     }
 
 
+def _instruction_descriptor(args: list[Any]) -> Decoded:
+    """[dst, d_type, a_type, b_type, M, N, K, trans_a, trans_b, cta_group, neg_a, neg_b, sat_d, is_sparse]."""
+    d, a, b = (_FORMATS.get(text_of(t), text_of(t)) for t in args[1:4])
+    m, n, k, trans_a, trans_b, cta_group, neg_a, neg_b, sat_d, sparse = map(number_of, args[4:])
+    flags = {"a_mn_major": bool(trans_a), "b_mn_major": bool(trans_b), "sparse": bool(sparse)}
+    flags |= {"negate_a": bool(neg_a), "negate_b": bool(neg_b), "saturate": bool(sat_d)}
+    kind = _KINDS.get(a, "f8f6f4")
+    try:
+        fields = InstructionDescriptor(kind, m, n, d, a, b, **flags)
+        value = fields.encode()
+        fields.check_shape(cta_group)
+    except BadInput as error:
+        raise UnsupportedInstruction(str(error)) from None
+    if k != fields.k:
+        raise UnsupportedInstruction(f"tcgen05.mma.kind::{kind} has K={fields.k}, not {k}")
+    return Decoded("encode.instruction_descriptor", {"dst": args[0], "value": value})
+
+
+_FORMATS = {"tensor_float32": "tfloat32", "tf32": "tfloat32", "float8_e4m3fnuz": "float8_e4m3fn"}
+_KINDS = {"float16": "f16", "bfloat16": "f16", "tfloat32": "tf32", "int8": "i8", "uint8": "i8"}
+"""TVM's name of an element type -> ours; ours -> kind of MMA, f8f6f4 for all others."""
+
+
 def _try_wait(scope: str) -> Decoder:
     return lambda args: Decoded(
         "mbarrier.try_wait.parity", {"mbar": args[0], "parity": args[1], "scope": scope}
@@ -255,6 +279,7 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.tcgen05_encode_matrix_descriptor": operands(
         "encode.matrix_descriptor", "dst", "addr", "leading", "stride", "swizzle"
     ),
+    "tirx.ptx.tcgen05_encode_instr_descriptor": _instruction_descriptor,
     "tirx.ptx.tcgen05_mma": _mma,
     "tirx.ptx.tcgen05_commit": _commit,
     "tirx.ptx.tcgen05_ld": _tmem_transfer("tcgen05.ld"),

@@ -40,8 +40,10 @@ class Launch:
 class Judge(Ordering):
     """Judges pairs of accesses of one cluster by what its `Ordering` says that their agents know."""
 
-    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
-        super().__init__(threads, cta_threads)
+    def __init__(
+        self, launch: Launch, threads: int, cta_threads: int, copies: bool = False
+    ) -> None:
+        super().__init__(threads, cta_threads, copies)
         self.launch = launch
         self.silent = True
         """Nothing has been reported of the access that is being judged."""
@@ -219,6 +221,8 @@ class Judge(Ordering):
         else:
             rows, agents = old.agents_of(at)
             late = seen[agents] < old.epoch_of(agents)
+            if self.copies is not None and old.place.mnemonic == "cp.async":
+                late &= ~self._own_copies(agents, old.epoch_of(agents), rows, everything, actor, where)
             if where.agents is not None:
                 late &= agents >> same != where.agents[everything][rows] >> same
             elif actor.lanes is not None and (at_once or len(actor.lanes) == 1):
@@ -230,6 +234,17 @@ class Judge(Ordering):
         bad = everything.copy()
         bad[everything] = collides
         return bad if bad.any() else None
+
+    def _own_copies(
+        self, agents: Any, numbers: Any, rows: Any, everything: Any, actor: Actor, where: Region
+    ) -> Any:
+        """Which copies by cp.async are the accessing thread's own, and known to it to be complete."""
+        if actor.lanes is None or self.copies is None:
+            return np.zeros(len(agents), bool)
+        if where.agents is not None:
+            return self.copies.own(agents, numbers, where.agents[everything][rows])
+        one = actor.lanes[0] if len(actor.lanes) == 1 else -1
+        return self.copies.own(agents, numbers, one)
 
     @staticmethod
     def _others(old: Event, late: np.ndarray, event: Event, lanes: np.ndarray, same: int) -> bool:

@@ -21,7 +21,7 @@ DYNAMIC_SHARED_BASE = 1024
 
 ARRIVES = {
     "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
-    "mbarrier.arrive.state",
+    "mbarrier.arrive.state", "cp.async.mbarrier.arrive",
 }  # fmt: skip
 """Instructions that arrive on the barrier at their operand `mbar`."""
 

@@ -31,8 +31,10 @@ Commit = tuple[np.ndarray, np.ndarray, Event, Region]
 class RaceDetector(TensorMemoryJudge):
     """Keeps the shadows of the memories of one cluster, and puts every access before the judge."""
 
-    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
-        super().__init__(launch, threads, cta_threads)
+    def __init__(
+        self, launch: Launch, threads: int, cta_threads: int, copies: bool = False
+    ) -> None:
+        super().__init__(launch, threads, cta_threads, copies)
         self.nothing_known = Clock.zero(threads)
 
     # -- accesses ---------------------------------------------------------------------------------------------------
@@ -123,6 +125,22 @@ class RaceDetector(TensorMemoryJudge):
         )  # fmt: skip
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
         self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
+
+    def begin(self, memory: Any, writes: bool) -> None:
+        """An instruction or operation is about to tell of its accesses to a memory."""
+        self.step_start = len(self.launch.events)
+        if writes and memory.shadow.deferred is not None:
+            self._replay(memory.shadow)
+
+    def told(
+        self, memory: Any, offset: np.ndarray, nbytes: int, event: Event, actor: Actor
+    ) -> None:
+        """An access of agents, one for each offset."""
+        self._access(memory, offset, nbytes, event, actor, event.agents)
+
+    def in_past(self, old: Event, actor: Actor) -> bool:
+        """Whether an actor knows an event."""
+        return self._ordered(old, actor)
 
     def late_write(self, ticket: Ticket, memory: Any, units: np.ndarray, end: int) -> None:
         """A write that comes after the end of its phase, which has been reported: it is judged as if it had not.

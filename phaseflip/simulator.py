@@ -263,7 +263,8 @@ class _Machine:
         threads = self.threads * self.cluster_ctas
         detector = None
         if self.race_checks is not None:
-            detector = RaceDetector(self.race_checks, threads, self.threads)
+            copies = any(place.mnemonic == "cp.async" for place in self.program.instructions)
+            detector = RaceDetector(self.race_checks, threads, self.threads, copies)
         cluster = Cluster(
             self.program,
             self.memories,

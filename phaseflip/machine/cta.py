@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..race_detector import RaceDetector
     from .bulk_copy import BulkGroups
+    from .cp_async import ThreadCopies
     from .tensor_map import TensorMap
     from .tensor_memory import PairAllocation
     from .warp import Group, Join
@@ -93,6 +94,8 @@ class CTA:
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
+        self.copies: dict[int, ThreadCopies] = {}
+        """Thread -> its copies by cp.async."""
         self.warpgroup_mma: dict[int, WarpState] = {}
         """Warp -> its wgmma-groups."""
         self.counts = cluster.counts

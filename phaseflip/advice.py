@@ -236,8 +236,14 @@ def same_cta(first: Event, second: Event) -> bool:
 
 def _same_warp(first: Event, second: Event) -> bool:
     """Whether all threads of two accesses are of one warp."""
-    threads = [e.agents for e in (first, second) if isinstance(e.agents, np.ndarray)]
+    threads = [_threads(e) for e in (first, second) if isinstance(e.agents, np.ndarray)]
     return len(threads) == 2 and len(np.unique(np.concatenate(threads) >> 5)) == 1
+
+
+def _threads(e: Event) -> np.ndarray:
+    """The threads of an access by threads, or of copies by cp.async."""
+    copies = e.place.mnemonic == "cp.async" and e.owner.copies is not None
+    return np.asarray(e.agents - e.owner.copies.first if copies else e.agents)
 
 
 def meeting_of(copy: Event, later: Event) -> str:
@@ -279,8 +285,32 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
             "each warp that loads: tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA "
             f"waits for{scope}",
         )
+    if first.place.mnemonic == "cp.async" and first.owner is second.owner and not _waited_for(first):
+        return _copy_words(first, second)
     why = f"no barrier orders line {line} before line {second.place.line}"
     return why, _ordering_words(first, second)
+
+
+def _waited_for(copy: Event) -> bool:
+    """Whether the threads of a cp.async know that it is complete."""
+    done = copy.owner.copies
+    return bool((done.done[copy.agents - done.first] >= copy.epochs).all())
+
+
+def _copy_words(first: Event, second: Event) -> tuple[str, str]:
+    """Why, and what would order an access after a cp.async whose threads have not waited for it."""
+    line = first.place.line
+    why = f"the cp.async at line {line} is asynchronous, and its threads have not waited for it before line {second.place.line}"
+    wait = f"T.ptx.cp_async.commit_group() and T.ptx.cp_async.wait_group(0) after line {line}"
+    if second.place.mnemonic == "cp.async" or _same_threads(first, second):
+        return why, f"{wait}, before line {second.place.line}"
+    return why, f"{wait}, by the threads that copy, then {_barrier(first, second)} before line {second.place.line}"
+
+
+def _same_threads(copy: Event, second: Event) -> bool:
+    """Whether the threads of an access are those of a cp.async."""
+    threads = copy.agents - copy.owner.copies.first
+    return isinstance(second.agents, np.ndarray) and bool(np.isin(second.agents, threads).all())
 
 
 def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, str]:

@@ -223,7 +223,7 @@ class Judge(Ordering):
             late = seen[agents] < old.epoch_of(agents)
             if self.copies is not None and old.place.mnemonic == "cp.async":
                 late &= ~self._own_copies(agents, old.epoch_of(agents), rows, everything, actor, where)
-            if where.agents is not None:
+            if where.agents is not None and (actor.lanes is not None or at_once):
                 late &= agents >> same != where.agents[everything][rows] >> same
             elif actor.lanes is not None and (at_once or len(actor.lanes) == 1):
                 late &= agents >> same != actor.lanes[0] >> same

@@ -19,7 +19,9 @@ COMMITTED = ("tcgen05.mma", "tcgen05.cp")
 Cause = Place | str | None
 """Why arrivals after an access do not tell of it: "lanes", one arrives for its warp; a place, where they are relaxed."""
 
-FILLS = ("cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s")
+FILLS = (
+    "cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s", "clusterlaunchcontrol.try_cancel",
+)  # fmt: skip
 DRAINS = ("cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
 """Bulk copies that complete on an mbarrier, and those that complete with a bulk group."""
 

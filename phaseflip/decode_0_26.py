@@ -241,6 +241,10 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.barrier_cluster_wait": lambda args: Decoded(
         "barrier.cluster.wait", {"aligned": bool(number_of(args[1]))}
     ),
+    "tirx.ptx.clc_try_cancel": operands("clusterlaunchcontrol.try_cancel", "addr", "mbar"),
+    "tirx.ptx.clc_query_cancel": lambda args: Decoded(
+        "clusterlaunchcontrol.query_cancel", {"addr": args[0]}
+    ),
     "tirx.ptx.mapa": _mapa,
     "tirx.cuda.cvta_generic_to_shared": operands("cvta.to.shared", "addr"),
     "tirx.ptr_byte_offset": lambda args: Decoded(

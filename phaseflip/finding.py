@@ -45,6 +45,7 @@ RULES = {
     "deadlock": Rule("deadlock", "error", "error", "forward progress"),
     "divergent-collective": Rule("protocol", "error", "error", ".sync.aligned; 9.7.13.1, 9.7.16.7"),
     "divergent-collective:exited": Rule("protocol", "note", "note", "bar.sync .aligned, against exit; 9.7.13.1"),
+    "cancel-after-failure": Rule("protocol", "error", "error", "clusterlaunchcontrol.try_cancel"),
     "barrier-mismatch": Rule("protocol", "error", "error", "bar.sync; 9.7.13.1"),
     "tmem-unallocated": Rule("lifecycle", "error", "error", "tcgen05.alloc; 9.7.16.7"),
     "tmem-leak": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),

@@ -23,6 +23,7 @@ from .tensor_memory import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
     from ..finding import Finding, Findings, Place
+    from ..launch_control import LaunchControl
     from ..program import Program
     from ..race_detector import RaceDetector
     from .bulk_copy import BulkGroups
@@ -94,6 +95,8 @@ class CTA:
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
+        self.cancel_failed: Place | None = None
+        """Where a thread has observed that a request to cancel a cluster failed."""
         self.copies: dict[int, ThreadCopies] = {}
         """Thread -> its copies by cp.async."""
         self.warpgroup_mma: dict[int, WarpState] = {}
@@ -160,6 +163,8 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: dict[Any, deque[AsyncOperation]] = {}
         self.barrier = ClusterBarrier(self, threads)
+        self.launch_control: LaunchControl | None = None
+        """The clusters of the launch that have not started."""
         self.multicasts: set[Place] = set()
         """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}
@@ -167,10 +172,8 @@ class Cluster:
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
 
     def to_come(self) -> int:
-        """Clusters of the launch that start once this one has ended: one runs after the other, in grid order."""
-        axes = self.ctas[0].axes
-        (x, y, z), (width, height, depth) = axes["clusterIdx"], axes["clusterDim"]
-        return width * height * depth - 1 - (x + width * (y + height * z))
+        """Clusters of the launch that start once this one has ended: one runs after the other."""
+        return 0 if self.launch_control is None else len(self.launch_control.waiting)
 
     def live_threads(self) -> int:
         """Threads that have not exited."""

@@ -360,6 +360,9 @@ def _ordering_words(first: Event, second: Event) -> str:
 
 def _fence_words(code: str, rule: str, first: Event, second: Event, memory: Any) -> tuple[str, str]:
     """Why, and which fence or scope an ordered pair lacks."""
+    if code == "scope-too-narrow" and rule == "flag":
+        why = "both accesses are strong, but a scope of .cta does not include a thread of another CTA"
+        return why, "give both scope='cluster', or 'gpu'"
     if code == "scope-too-narrow":
         why = "what orders the accesses leads through another CTA, and an arrive, wait or fence on the way has scope .cta"
         return why, REMOTE_ARRIVAL

@@ -9,18 +9,12 @@ from typing import Any
 
 from . import device_ir as ir
 from .decode_0_26_copies import COPIES
+from .decode_0_26_strong import STRONG, vector_bytes
 from .decode_0_26_warpgroup import WARPGROUP
 from .decoder import Decoder, number_of, operands, text_of, with_cta_group
 from .errors import BadInput, UnsupportedInstruction
 from .instructions import Decoded, Operands, dtype_bytes
 from .machine.instruction_descriptor import InstructionDescriptor
-
-_ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
-
-
-def _vector_bytes(vec: str, ptx_type: str) -> int:
-    return int(vec.removeprefix("v") or 1) * _ELEMENT_BYTES[ptx_type[1:]]
-
 
 def _ld(args: list[Any]) -> Decoded:
     """[(dst,) addr, policy, type, weak, space, cop, vec, ptx_type, has_policy, number of dst, l1, l2, prefetch]."""
@@ -31,7 +25,7 @@ def _ld(args: list[Any]) -> Decoded:
         )
     shifted = args[to_register:]
     space, vec, ptx_type = text_of(shifted[4]), text_of(shifted[6]), text_of(shifted[7])
-    nbytes = _vector_bytes(vec, ptx_type)
+    nbytes = vector_bytes(vec, ptx_type)
     mnemonic = f"ld.{space.split('::')[0]}"
     if to_register:
         return Decoded(mnemonic, {"dst": args[0], "addr": args[1], "nbytes": nbytes})
@@ -47,7 +41,7 @@ def _st(args: list[Any]) -> Decoded:
             "ptx.st of separate values is not simulated; pass src= a register buffer"
         )
     space, vec, ptx_type = text_of(args[4]), text_of(args[6]), text_of(args[7])
-    nbytes = _vector_bytes(vec, ptx_type)
+    nbytes = vector_bytes(vec, ptx_type)
     return Decoded(
         f"st.{space.split('::')[0]}", {"addr": args[0], "src": args[1], "nbytes": nbytes}
     )
@@ -293,6 +287,7 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.tcgen05_fence_before_thread_sync": operands("tcgen05.fence::before_thread_sync"),
     "tirx.ptx.tcgen05_fence_after_thread_sync": operands("tcgen05.fence::after_thread_sync"),
     **COPIES,
+    **STRONG,
     **WARPGROUP,
 }
 """TVM 0.26 intrinsic -> decoder of its argument list."""

@@ -36,6 +36,7 @@ RULES = {
     "missing-tcgen05-fence": Rule("races", "error", "note", "tcgen05.fence; 9.7.16.6.4.4"),
     "missing-wgmma-fence": Rule("races", "error", "error", "wgmma.fence; 9.7.15.7.1"),
     "scope-too-narrow": Rule("races", "error", "note", "mbarrier.arrive .cta; 9.7.13.15.13, 8.7"),
+    "scope-too-narrow:flag": Rule("races", "error", "error", "ld, st .cta; 8.7"),
     "stale-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
     "lapped-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
     "over-arrival": Rule("protocol", "error", "error", "mbarrier.arrive; 9.7.13.15.13"),

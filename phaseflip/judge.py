@@ -23,6 +23,7 @@ from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .ordering import COPIES, Actor, Ordering, Ticket
 from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
+from .strong_order import Flags, includes_both
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 
 COLLECTIVE = "tcgen05.alloc"
@@ -45,6 +46,7 @@ class Judge(Ordering):
     ) -> None:
         super().__init__(threads, cta_threads, copies)
         self.launch = launch
+        self.flags = Flags()
         self.silent = True
         """Nothing has been reported of the access that is being judged."""
         self.step_start = 0
@@ -81,6 +83,13 @@ class Judge(Ordering):
     ) -> None:
         if old.lane is not None and event.lane not in (None, old.lane):
             return
+        if old.strong and event.strong:
+            near = old.owner is event.owner and same_cta(old, event)
+            if includes_both(old, event, near):
+                return
+            if not self._ordered(old, actor) and old.owner is event.owner:
+                self._report(old, event, where.at(mask), "scope-too-narrow", "flag")
+                return
         if not self._ordered(old, actor):
             if self._same_pipeline(old, event, actor):
                 return

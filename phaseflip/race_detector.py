@@ -47,10 +47,11 @@ class RaceDetector(TensorMemoryJudge):
         nbytes: int,
         writes: bool,
         lanes: Any = None,
+        strong: str = "",
     ) -> None:
         """Each thread of a group reads or writes nbytes at its byte offset of a memory (all at one, if it is an int).
 
-        `lanes`: accessing lane of each offset, where offsets are not one per lane.
+        `lanes`: accessing lane of each offset, where offsets are not one per lane; strong: the scope of a strong access.
         """
         shadow: Shadow = memory.shadow
         self.step_start = len(self.launch.events)
@@ -74,7 +75,7 @@ class RaceDetector(TensorMemoryJudge):
             own = who_lanes + g.cta.first_component
             event = Event(
                 0, writes, "generic", place, g.agents(who_lanes), self, own, self.epochs[own],
-                g.position(place), int(own[0]),
+                g.position(place), int(own[0]), strong=strong,
             )  # fmt: skip
             actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
             agents = (
@@ -299,6 +300,8 @@ class RaceDetector(TensorMemoryJudge):
             return False
         if old.owner is not self or not np.array_equal(old.agents, event.agents):
             return False
+        if old.strong != event.strong:
+            return False
         if old.clean:
             old.epochs, old.position, old.place = event.epochs, event.position, event.place
             return True
@@ -329,12 +332,13 @@ class RaceDetector(TensorMemoryJudge):
         """A read replaces earlier ones; those that it does not stand for stay known beside it."""
         for number in numbers(before):
             old = self.launch.events[number]
-            if old is None or (old.proxy == event.proxy and self._stands_for(old, event, actor)):
+            alike = old is not None and (old.proxy, old.strong) == (event.proxy, event.strong)
+            if old is None or (alike and self._stands_for(old, event, actor)):
                 continue
             kept = []
             for hidden in shadow.hidden_reads:
                 gone = hidden.event.number == number or (
-                    hidden.event.proxy == event.proxy
+                    (hidden.event.proxy, hidden.event.strong) == (event.proxy, event.strong)
                     and where.covers(hidden)
                     and self._stands_for(hidden.event, event, actor)
                 )

@@ -7,10 +7,12 @@ from typing import Any
 from .control_flow import EXIT
 from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
+from .finding import Finding
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
 from .machine.mbarrier_polls import Poll
+from .machine.strong_accesses import StrongLoad
 from .machine.warp import Group
 from .polling import Polling
 from .schedule import Schedule
@@ -23,6 +25,10 @@ TURN_STEPS = 1_000
 
 POLL_BLOCKS = 3_000_000
 """Blocks in such long turns after which a cluster is given up, even if something changes in every one of them."""
+
+
+LOOKS = (Poll, StrongLoad)
+"""Waits that may end in vain."""
 
 
 class Stepper:
@@ -60,12 +66,19 @@ class Stepper:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
                     return
-                raise Deadlock(deadlock_finding(cluster))
+                raise Deadlock(self.stuck())
 
     def polls(self) -> list[Group]:
-        """Groups whose look at a phase may end in vain, since the phase is not over."""
+        """Groups whose look at a phase, or at a flag, may end in vain, since nothing has changed."""
         groups = self.cluster.groups
-        return [g for g in groups if isinstance(g.wait, Poll) and not g.wait.ready()]
+        return [g for g in groups if isinstance(g.wait, LOOKS) and not g.wait.ready()]
+
+    def stuck(self) -> Finding:
+        """Nothing can happen: who waits for what."""
+        groups = self.cluster.groups
+        if all(isinstance(g.wait, StrongLoad) for g in groups):
+            return polling_finding(groups, *self.polling.endless_loop())
+        return deadlock_finding(self.cluster)
 
     def end_polls(self) -> bool:
         """Nothing else can happen: let looks at phases end in vain. False where that has changed nothing before."""

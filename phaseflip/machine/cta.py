@@ -165,6 +165,8 @@ class Cluster:
         self.barrier = ClusterBarrier(self, threads)
         self.launch_control: LaunchControl | None = None
         """The clusters of the launch that have not started."""
+        self.looks: dict[tuple[int, int, int], bytes] = {}
+        """(Rank of the CTA, first lane, instruction) -> what a strong load has found there."""
         self.multicasts: set[Place] = set()
         """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}

@@ -178,12 +178,18 @@ def observe(
     nbytes: int,
     writes: bool,
     lanes: Any = None,
+    strong: str = "",
 ) -> None:
-    """Tell the race detector of an access; `lanes` are those of the offsets, where these are not one for each lane."""
+    """Tell the race detector of an access; `lanes` are those of the offsets, where these are not one for each lane.
+
+    strong: the scope of a strong access.
+    """
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
             g.cta.detector.peer_access(g, place, memory.rank)
-        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
+        g.cta.detector.thread_access(
+            g, place, memory, offset, nbytes, writes, lanes, strong
+        )
 
 
 @located

@@ -63,12 +63,12 @@ def test_every_tile_is_done_once(schedule):
 
 
 def test_who_cancels_in_order_does_all():
-    assert run(stealing).counters["clusterlaunchcontrol.try_cancel"] == TILES
-    orders = {
-        run(stealing, f"random:{seed}").counters["clusterlaunchcontrol.try_cancel"]
+    assert run(stealing).counters["mbarrier.init"] == 1
+    started = {
+        run(stealing, f"random:{seed}").counters["mbarrier.init"]
         for seed in range(5)
     }
-    assert len(orders) > 1  # a request may fail, since hardware has started the rest
+    assert max(started) > 1  # a request may fail, since hardware has started the rest
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

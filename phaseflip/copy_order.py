@@ -85,7 +85,30 @@ class Copies:
         self.done[own] = np.maximum(self.done[own], seen[own])
         self.fenced[own] = np.maximum(self.fenced[own], self.done[own])
 
+    def as_threads(self, components: np.ndarray) -> np.ndarray:
+        """The components; a thread and its own copies as the thread alone."""
+        own = len(components) == 2 and components[1] == components[0] + self.first
+        return components[:1] if own else components
+
     def own(self, agents: np.ndarray, numbers: np.ndarray, accessing: Any) -> Any:
         """Which copies (components and numbers) are the accessing threads' own, and known to them to be complete."""
         threads = agents - self.first
         return (threads == accessing) & (numbers <= self.done[threads])
+
+
+def threads_of(e: Any) -> np.ndarray:
+    """The threads of an access by threads, or of copies by cp.async."""
+    copies = e.place.mnemonic == "cp.async" and e.owner.copies is not None
+    return np.asarray(e.agents - e.owner.copies.first if copies else e.agents)
+
+
+def waited_for(copy: Any) -> bool:
+    """Whether the threads of copies by cp.async know that they are complete."""
+    return bool((copy.owner.copies.done[threads_of(copy)] >= copy.epochs).all())
+
+
+def same_threads(copy: Any, other: Any) -> bool:
+    """Whether the threads of an access are among those of copies by cp.async."""
+    if not isinstance(other.agents, np.ndarray):
+        return False
+    return bool(np.isin(threads_of(other), threads_of(copy)).all())

@@ -45,7 +45,7 @@ def _alike(
     if any(e.proxy != "generic" and not e.fenced for e in old):
         return False
     actor = _actor(detector, ticket, alone=False)
-    return all(detector.in_past(e, actor) for e in old)
+    return all(e.owner is detector and actor.clock.covers(SEEN, e.agents, e.epochs) for e in old)
 
 
 def _event(detector: RaceDetector, ticket: CopyTicket, writes: bool) -> Event:

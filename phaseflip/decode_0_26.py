@@ -16,6 +16,7 @@ from .errors import BadInput, UnsupportedInstruction
 from .instructions import Decoded, Operands, dtype_bytes
 from .machine.instruction_descriptor import InstructionDescriptor
 
+
 def _ld(args: list[Any]) -> Decoded:
     """[(dst,) addr, policy, type, weak, space, cop, vec, ptx_type, has_policy, number of dst, l1, l2, prefetch]."""
     to_register = number_of(args[-4])

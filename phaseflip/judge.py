@@ -231,7 +231,9 @@ class Judge(Ordering):
             rows, agents = old.agents_of(at)
             late = seen[agents] < old.epoch_of(agents)
             if self.copies is not None and old.place.mnemonic == "cp.async":
-                late &= ~self._own_copies(agents, old.epoch_of(agents), rows, everything, actor, where)
+                late &= ~self._own_copies(
+                    agents, old.epoch_of(agents), rows, everything, actor, where
+                )
             if where.agents is not None and (actor.lanes is not None or at_once):
                 late &= agents >> same != where.agents[everything][rows] >> same
             elif actor.lanes is not None and (at_once or len(actor.lanes) == 1):

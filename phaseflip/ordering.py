@@ -313,16 +313,8 @@ class Ordering:
             self.pipelines[component] = (pipeline, me)
         self.epochs[me] += 1
         return Ticket(
-            clock,
-            part.proxy_fence,
-            part.after_fence,
-            component,
-            number,
-            me,
-            place,
-            who,
-            g.position(place),
-        )
+            clock, part.proxy_fence, part.after_fence, component, number, me, place, who, g.position(place)
+        )  # fmt: skip
 
     def _next(self, queue: Any) -> tuple[int, int]:
         """Component of a queue, and the number of its next event there."""
@@ -395,8 +387,7 @@ class Ordering:
             mine = part.clock.rows[PAST]
             size = min(mine.size, theirs.size)
             late = np.flatnonzero(theirs[:size] > mine[:size])
-            if self.copies is not None and len(late) == 2 and late[1] == late[0] + self.threads:
-                late = late[:1]  # a thread and its copies
+            late = late if self.copies is None else self.copies.as_threads(late)
             own = part.lanes + g.cta.first_component
             if theirs[size:].any() or len(late) > 1:
                 return False

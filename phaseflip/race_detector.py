@@ -139,10 +139,6 @@ class RaceDetector(TensorMemoryJudge):
         """An access of agents, one for each offset."""
         self._access(memory, offset, nbytes, event, actor, event.agents)
 
-    def in_past(self, old: Event, actor: Actor) -> bool:
-        """Whether an actor knows an event."""
-        return self._ordered(old, actor)
-
     def late_write(self, ticket: Ticket, memory: Any, units: np.ndarray, end: int) -> None:
         """A write that comes after the end of its phase, which has been reported: it is judged as if it had not.
 

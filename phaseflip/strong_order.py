@@ -56,7 +56,10 @@ class Flags:
         self, order: Any, g: Any, memory: Any, offset: int, nbytes: int, scope: str, clock: Clock | None
     ) -> None:  # fmt: skip
         """One thread (the group) has told of a strong store that releases a clock; the bytes are still the old ones."""
-        number, thread = _last_write(memory, offset, nbytes), int(g.lanes[0]) + g.cta.first_component
+        number, thread = (
+            _last_write(memory, offset, nbytes),
+            int(g.lanes[0]) + g.cta.first_component,
+        )
         key, before = (memory.base, offset), memory.data[offset : offset + nbytes].copy()
         earlier = self.stored.get(key)
         if earlier is not None:
@@ -69,7 +72,11 @@ class Flags:
     ) -> tuple[np.ndarray, Flag | None]:
         """Which of some lanes read what was there before the newest strong store, and the flag, if there is one."""
         old, flag = np.zeros(len(lanes), bool), self.stored.get((memory.base, offset))
-        if flag is None or len(flag.before) != nbytes or flag.number != _last_write(memory, offset, nbytes):
+        if (
+            flag is None
+            or len(flag.before) != nbytes
+            or flag.number != _last_write(memory, offset, nbytes)
+        ):
             return old, None
         for part in g.knowledge:
             if part.clock.covers(SEEN, flag.thread, flag.epoch):
@@ -100,7 +107,9 @@ class Flags:
         for lane in g.lanes.tolist():
             found = self.at_fence.pop(lane + g.cta.first_component, [])
             if found:
-                clocks[lane] = [c if near or scope != "cta" else c.out_of_scope() for c, near in found]
+                clocks[lane] = [
+                    c if near or scope != "cta" else c.out_of_scope() for c, near in found
+                ]
         _acquire(order, g, clocks)
 
 

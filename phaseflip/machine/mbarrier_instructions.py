@@ -16,7 +16,7 @@ from ..ordering import FreshWait
 from ..vector_clock import Clock
 from . import mbarrier_findings as findings
 from .cluster_barrier import peer_address
-from .divergence import PARTED, Parted, split
+from .divergence import Parted, split
 from .mbarrier import MAX_COUNT, NEVER, Init, Mbarrier, barrier_at
 from .mbarrier_findings import Repeated
 from .mbarrier_wait import LanesWait, MbarrierWait, Parts, consume, report_if_lapped
@@ -195,7 +195,7 @@ def mbarrier_try_wait_parity(
     how far the barrier has come under this schedule: where hardware may pass at once, the simulator does.
     """
     parts = phase_waits(g, place, mbar, parity, scope)
-    if parts is PARTED:
+    if isinstance(parts, Parted):
         return parts
     wait = parts[0][1] if len(parts) == 1 else LanesWait(parts)
     if wait is None or not wait.ready():

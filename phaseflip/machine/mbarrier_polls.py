@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..instructions import instruction
-from .divergence import PARTED, Parted
+from .divergence import Parted
 from .mbarrier import barrier_at
 from .mbarrier_instructions import (
     intended_phase,
@@ -63,7 +63,7 @@ def give(g: Group, slot: int, parts: Parts, over: list[bool]) -> None:
 
 def _look(g: Group, parts: Parts | Parted, result: int | None) -> Poll | Parted | None:
     """The first look at a phase that the threads do not know to be over is in vain; the next one waits."""
-    if parts is PARTED:
+    if isinstance(parts, Parted):
         return parts
     if result is None:
         return None

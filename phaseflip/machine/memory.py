@@ -187,9 +187,7 @@ def observe(
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
             g.cta.detector.peer_access(g, place, memory.rank)
-        g.cta.detector.thread_access(
-            g, place, memory, offset, nbytes, writes, lanes, strong
-        )
+        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes, strong)
 
 
 @located

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..instructions import instruction
 from ..operators import from_memory, to_memory
-from .memory import RAW, Memory, memory_of, observe, register_columns
+from .memory import RAW, memory_of, observe, register_columns
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
@@ -132,7 +132,13 @@ def ld_relaxed(
 
 @instruction("ld.volatile", waits=True)
 def ld_volatile(
-    g: Group, place: Place, addr: Any, nbytes: int, dst: Any = None, dtype: str = "", result: int | None = None
+    g: Group,
+    place: Place,
+    addr: Any,
+    nbytes: int,
+    dst: Any = None,
+    dtype: str = "",
+    result: int | None = None,
 ) -> StrongLoad | None:
     """ld.volatile{.ss}{.vec}.type d, [a]: as ld.relaxed.sys."""
     return _load(g, place, addr, nbytes, "relaxed", "sys", dst, dtype, result)
@@ -164,12 +170,12 @@ def _store(
         memory.view(RAW[nbytes])[at // nbytes] = values[i]
 
 
-def _stored(
-    g: Group, place: Place, nbytes: int, src: Any, value: Any, dtype: str
-) -> np.ndarray:
+def _stored(g: Group, place: Place, nbytes: int, src: Any, value: Any, dtype: str) -> np.ndarray:
     """What each lane stores, as raw items."""
     if src is None:
-        typed = np.broadcast_to(np.asarray(to_memory(value, np.dtype(dtype)), np.dtype(dtype)), (g.n,))
+        typed = np.broadcast_to(
+            np.asarray(to_memory(value, np.dtype(dtype)), np.dtype(dtype)), (g.n,)
+        )
         return np.ascontiguousarray(typed).view(RAW[nbytes])
     column = register_columns(g, src, nbytes)
     check_registers(g, place, column * nbytes, nbytes)
@@ -195,7 +201,13 @@ def st_relaxed(
 
 @instruction("st.volatile")
 def st_volatile(
-    g: Group, place: Place, addr: Any, nbytes: int, src: Any = None, value: Any = None, dtype: str = ""
+    g: Group,
+    place: Place,
+    addr: Any,
+    nbytes: int,
+    src: Any = None,
+    value: Any = None,
+    dtype: str = "",
 ) -> None:
     """st.volatile{.ss}{.vec}.type [a], b: as st.relaxed.sys."""
     _store(g, place, addr, nbytes, src, value, dtype, "relaxed", "sys")

@@ -8,7 +8,9 @@ from phaseflip.finding import render
 from .harness import SCHEDULES, gives, in_cta, requires, run
 
 
-def message(release=True, acquire=True, fence_before=False, fence_after=False, look=True, strong=True):
+def message(
+    release=True, acquire=True, fence_before=False, fence_after=False, look=True, strong=True
+):
     """Warp 0 writes data, then a flag; warp 1 polls the flag, then reads the data."""
 
     @T.prim_func
@@ -32,9 +34,9 @@ def message(release=True, acquire=True, fence_before=False, fence_after=False, l
                 if fence_before:
                     T.ptx.fence("acq_rel", "cta")
                 if release:
-                    T.ptx.st_release(flag.ptr_to([0]), T.uint32(1), scope="cta", space="shared", ptx_type="u32")
+                    T.ptx.st_release(flag.ptr_to([0]), T.uint32(1), scope="cta", space="shared", ptx_type="u32")  # fmt: skip
                 elif strong:
-                    T.ptx.st_relaxed(flag.ptr_to([0]), T.uint32(1), scope="cta", space="shared", ptx_type="u32")
+                    T.ptx.st_relaxed(flag.ptr_to([0]), T.uint32(1), scope="cta", space="shared", ptx_type="u32")  # fmt: skip
                 else:
                     flag[0] = T.uint32(1)  # weak
         else:
@@ -42,9 +44,9 @@ def message(release=True, acquire=True, fence_before=False, fence_after=False, l
             tries: T.int32 = 0
             while (seen == T.uint32(0)) & (tries < 1):
                 if acquire:
-                    seen = T.ptx.ld_acquire(flag.ptr_to([0]), "uint32", "u32", scope="cta", space="shared")  # poll
+                    seen = T.ptx.ld_acquire(flag.ptr_to([0]), "uint32", "u32", scope="cta", space="shared")  # poll  # fmt: skip
                 else:
-                    seen = T.ptx.ld_relaxed(flag.ptr_to([0]), "uint32", "u32", scope="cta", space="shared")
+                    seen = T.ptx.ld_relaxed(flag.ptr_to([0]), "uint32", "u32", scope="cta", space="shared")  # fmt: skip
                 if look:
                     tries = 0
                 else:
@@ -79,7 +81,9 @@ def volatile(fences=True):
     """ld.volatile and st.volatile are relaxed.sys."""
 
     @T.prim_func
-    def kernel(F: T.Buffer((1,), "int32"), D: T.Buffer((32,), "int32"), S: T.Buffer((32,), "int32")):
+    def kernel(
+        F: T.Buffer((1,), "int32"), D: T.Buffer((32,), "int32"), S: T.Buffer((32,), "int32")
+    ):
         T.device_entry()
         bx = T.cta_id([1])
         warp = T.warp_id([2])
@@ -101,9 +105,7 @@ def volatile(fences=True):
     return kernel
 
 
-test_volatile_accesses_require_fences = requires(
-    volatile, "fences", "race global raw @load <store"
-)
+test_volatile_accesses_require_fences = requires(volatile, "fences", "race global raw @load <store")
 
 
 def between_ctas(scope="cluster", exits=True):
@@ -128,11 +130,11 @@ def between_ctas(scope="cluster", exits=True):
             s[lane] = lane * 3  # store
             T.cuda.warp_sync()
             if lane == 0:
-                T.ptx.st_release(flag.ptr_to([0]), T.uint32(1), scope=scope, space="shared", ptx_type="u32")  # set
+                T.ptx.st_release(flag.ptr_to([0]), T.uint32(1), scope=scope, space="shared", ptx_type="u32")  # set  # fmt: skip
         else:
             seen: T.uint32 = T.uint32(0)
             while seen == T.uint32(0):
-                seen = T.ptx.ld_acquire(far_flag.ptr_to([0]), "uint32", "u32", scope=scope, space="shared::cluster")  # poll
+                seen = T.ptx.ld_acquire(far_flag.ptr_to([0]), "uint32", "u32", scope=scope, space="shared::cluster")  # poll  # fmt: skip
             D[lane] = far[31 - lane]  # load
         T.cuda.cluster_sync()
 

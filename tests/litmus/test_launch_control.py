@@ -64,10 +64,7 @@ def test_every_tile_is_done_once(schedule):
 
 def test_who_cancels_in_order_does_all():
     assert run(stealing).counters["mbarrier.init"] == 1
-    started = {
-        run(stealing, f"random:{seed}").counters["mbarrier.init"]
-        for seed in range(5)
-    }
+    started = {run(stealing, f"random:{seed}").counters["mbarrier.init"] for seed in range(5)}
     assert max(started) > 1  # a request may fail, since hardware has started the rest
 
 

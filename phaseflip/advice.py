@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .copy_order import same_threads, threads_of, waited_for
 from .finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
 from .program_order import comes_first
 from .shadow_memory import Event
@@ -19,7 +20,9 @@ COMMITTED = ("tcgen05.mma", "tcgen05.cp")
 Cause = Place | str | None
 """Why arrivals after an access do not tell of it: "lanes", one arrives for its warp; a place, where they are relaxed."""
 
-FILLS = ("cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s")
+FILLS = (
+    "cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s", "clusterlaunchcontrol.try_cancel",
+)  # fmt: skip
 DRAINS = ("cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
 """Bulk copies that complete on an mbarrier, and those that complete with a bulk group."""
 
@@ -236,7 +239,7 @@ def same_cta(first: Event, second: Event) -> bool:
 
 def _same_warp(first: Event, second: Event) -> bool:
     """Whether all threads of two accesses are of one warp."""
-    threads = [e.agents for e in (first, second) if isinstance(e.agents, np.ndarray)]
+    threads = [threads_of(e) for e in (first, second) if isinstance(e.agents, np.ndarray)]
     return len(threads) == 2 and len(np.unique(np.concatenate(threads) >> 5)) == 1
 
 
@@ -279,8 +282,23 @@ def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
             "each warp that loads: tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA "
             f"waits for{scope}",
         )
+    if first.place.mnemonic == "cp.async" and first.owner is second.owner and not waited_for(first):
+        return _copy_words(first, second)
     why = f"no barrier orders line {line} before line {second.place.line}"
     return why, _ordering_words(first, second)
+
+
+def _copy_words(first: Event, second: Event) -> tuple[str, str]:
+    """Why, and what would order an access after a cp.async whose threads have not waited for it."""
+    line = first.place.line
+    why = f"the cp.async at line {line} is asynchronous, and its threads have not waited for it before line {second.place.line}"
+    wait = f"T.ptx.cp_async.commit_group() and T.ptx.cp_async.wait_group(0) after line {line}"
+    if second.place.mnemonic == "cp.async" or same_threads(first, second):
+        return why, f"{wait}, before line {second.place.line}"
+    return (
+        why,
+        f"{wait}, by the threads that copy, then {_barrier(first, second)} before line {second.place.line}",
+    )
 
 
 def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, str]:
@@ -328,6 +346,11 @@ def _ordering_words(first: Event, second: Event) -> str:
 
 def _fence_words(code: str, rule: str, first: Event, second: Event, memory: Any) -> tuple[str, str]:
     """Why, and which fence or scope an ordered pair lacks."""
+    if code == "scope-too-narrow" and rule == "flag":
+        why = (
+            "both accesses are strong, but a scope of .cta does not include a thread of another CTA"
+        )
+        return why, "give both scope='cluster', or 'gpu'"
     if code == "scope-too-narrow":
         why = "what orders the accesses leads through another CTA, and an arrive, wait or fence on the way has scope .cta"
         return why, REMOTE_ARRIVAL

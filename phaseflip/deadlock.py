@@ -22,7 +22,7 @@ NEVER_TAKEN = "never been reached, or is in a branch that no thread took"
 BLOCKED = "not been reached: every thread that could is blocked before it"
 
 SUPPLIES: tuple[tuple[type, set[str]], ...] = (
-    (BarrierWait, {"bar.sync", "bar.arrive", "barrier.sync"}),
+    (BarrierWait, {"bar.sync", "bar.arrive", "barrier.sync", "bar.red"}),
     (ClusterWait, {"barrier.cluster.arrive", "barrier.cluster.sync"}),
     (RegistersWait, {"setmaxnreg"}),
 )

@@ -216,7 +216,9 @@ def written_parameters(function: ir.Function) -> set[ir.Var]:
     return written & parameters
 
 
-_GLOBAL_STORES = ("st.global", "cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
+_GLOBAL_STORES = (
+    "st.global", "st.release", "st.relaxed", "st.volatile", "cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g",
+)  # fmt: skip
 
 
 def calls(*expressions: Any) -> Iterator[ir.Call]:

@@ -23,6 +23,7 @@ from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .ordering import COPIES, Actor, Ordering, Ticket
 from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
+from .strong_order import Flags, includes_both
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 
 COLLECTIVE = "tcgen05.alloc"
@@ -40,9 +41,12 @@ class Launch:
 class Judge(Ordering):
     """Judges pairs of accesses of one cluster by what its `Ordering` says that their agents know."""
 
-    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
-        super().__init__(threads, cta_threads)
+    def __init__(
+        self, launch: Launch, threads: int, cta_threads: int, copies: bool = False
+    ) -> None:
+        super().__init__(threads, cta_threads, copies)
         self.launch = launch
+        self.flags = Flags()
         self.silent = True
         """Nothing has been reported of the access that is being judged."""
         self.step_start = 0
@@ -79,6 +83,13 @@ class Judge(Ordering):
     ) -> None:
         if old.lane is not None and event.lane not in (None, old.lane):
             return
+        if old.strong and event.strong:
+            near = old.owner is event.owner and same_cta(old, event)
+            if includes_both(old, event, near):
+                return
+            if not self._ordered(old, actor) and old.owner is event.owner:
+                self._report(old, event, where.at(mask), "scope-too-narrow", "flag")
+                return
         if not self._ordered(old, actor):
             if self._same_pipeline(old, event, actor):
                 return
@@ -219,7 +230,11 @@ class Judge(Ordering):
         else:
             rows, agents = old.agents_of(at)
             late = seen[agents] < old.epoch_of(agents)
-            if where.agents is not None:
+            if self.copies is not None and old.place.mnemonic == "cp.async":
+                late &= ~self._own_copies(
+                    agents, old.epoch_of(agents), rows, everything, actor, where
+                )
+            if where.agents is not None and (actor.lanes is not None or at_once):
                 late &= agents >> same != where.agents[everything][rows] >> same
             elif actor.lanes is not None and (at_once or len(actor.lanes) == 1):
                 late &= agents >> same != actor.lanes[0] >> same
@@ -230,6 +245,17 @@ class Judge(Ordering):
         bad = everything.copy()
         bad[everything] = collides
         return bad if bad.any() else None
+
+    def _own_copies(
+        self, agents: Any, numbers: Any, rows: Any, everything: Any, actor: Actor, where: Region
+    ) -> Any:
+        """Which copies by cp.async are the accessing thread's own, and known to it to be complete."""
+        if actor.lanes is None or self.copies is None:
+            return np.zeros(len(agents), bool)
+        if where.agents is not None:
+            return self.copies.own(agents, numbers, where.agents[everything][rows])
+        one = actor.lanes[0] if len(actor.lanes) == 1 else -1
+        return self.copies.own(agents, numbers, one)
 
     @staticmethod
     def _others(old: Event, late: np.ndarray, event: Event, lanes: np.ndarray, same: int) -> bool:

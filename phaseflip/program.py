@@ -21,6 +21,7 @@ SHARED_START = 1024
 
 ARRIVES = {
     "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
+    "mbarrier.arrive.state", "cp.async.mbarrier.arrive",
 }  # fmt: skip
 """Instructions that arrive on the barrier at their operand `mbar`."""
 

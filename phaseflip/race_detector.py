@@ -31,8 +31,10 @@ Commit = tuple[np.ndarray, np.ndarray, Event, Region]
 class RaceDetector(TensorMemoryJudge):
     """Keeps the shadows of the memories of one cluster, and puts every access before the judge."""
 
-    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
-        super().__init__(launch, threads, cta_threads)
+    def __init__(
+        self, launch: Launch, threads: int, cta_threads: int, copies: bool = False
+    ) -> None:
+        super().__init__(launch, threads, cta_threads, copies)
         self.nothing_known = Clock.zero(threads)
 
     # -- accesses ---------------------------------------------------------------------------------------------------
@@ -45,10 +47,11 @@ class RaceDetector(TensorMemoryJudge):
         nbytes: int,
         writes: bool,
         lanes: Any = None,
+        strong: str = "",
     ) -> None:
         """Each thread of a group reads or writes nbytes at its byte offset of a memory (all at one, if it is an int).
 
-        `lanes`: accessing lane of each offset, where offsets are not one per lane.
+        `lanes`: accessing lane of each offset, where offsets are not one per lane; strong: the scope of a strong access.
         """
         shadow: Shadow = memory.shadow
         self.step_start = len(self.launch.events)
@@ -72,7 +75,7 @@ class RaceDetector(TensorMemoryJudge):
             own = who_lanes + g.cta.first_component
             event = Event(
                 0, writes, "generic", place, g.agents(who_lanes), self, own, self.epochs[own],
-                g.position(place), int(own[0]),
+                g.position(place), int(own[0]), strong=strong,
             )  # fmt: skip
             actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
             agents = (
@@ -123,6 +126,18 @@ class RaceDetector(TensorMemoryJudge):
         )  # fmt: skip
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
         self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
+
+    def begin(self, memory: Any, writes: bool) -> None:
+        """An instruction or operation is about to tell of its accesses to a memory."""
+        self.step_start = len(self.launch.events)
+        if writes and memory.shadow.deferred is not None:
+            self._replay(memory.shadow)
+
+    def told(
+        self, memory: Any, offset: np.ndarray, nbytes: int, event: Event, actor: Actor
+    ) -> None:
+        """An access of agents, one for each offset."""
+        self._access(memory, offset, nbytes, event, actor, event.agents)
 
     def late_write(self, ticket: Ticket, memory: Any, units: np.ndarray, end: int) -> None:
         """A write that comes after the end of its phase, which has been reported: it is judged as if it had not.
@@ -281,6 +296,8 @@ class RaceDetector(TensorMemoryJudge):
             return False
         if old.owner is not self or not np.array_equal(old.agents, event.agents):
             return False
+        if old.strong != event.strong:
+            return False
         if old.clean:
             old.epochs, old.position, old.place = event.epochs, event.position, event.place
             return True
@@ -311,12 +328,13 @@ class RaceDetector(TensorMemoryJudge):
         """A read replaces earlier ones; those that it does not stand for stay known beside it."""
         for number in numbers(before):
             old = self.launch.events[number]
-            if old is None or (old.proxy == event.proxy and self._stands_for(old, event, actor)):
+            alike = old is not None and (old.proxy, old.strong) == (event.proxy, event.strong)
+            if old is None or (alike and self._stands_for(old, event, actor)):
                 continue
             kept = []
             for hidden in shadow.hidden_reads:
                 gone = hidden.event.number == number or (
-                    hidden.event.proxy == event.proxy
+                    (hidden.event.proxy, hidden.event.strong) == (event.proxy, event.strong)
                     and where.covers(hidden)
                     and self._stands_for(hidden.event, event, actor)
                 )

@@ -21,6 +21,7 @@ from .arrays import check_writable, checked_arguments, copy_back, from_stored, s
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault
 from .finding import Finding, Findings
 from .host import Launch
+from .launch_control import LaunchControl
 from .machine.cta import CTA, Cluster
 from .machine.mbarrier_findings import report_uninitialised
 from .machine.memory import Memory, global_base
@@ -206,6 +207,7 @@ class _Machine:
         shapes = zip(self.grid, self.cluster_shape, strict=True)
         self.clusters = tuple(n // size for n, size in shapes)
         self.shared_bytes = SHARED_START + program.static_shared_bytes + launch.dynamic_shared_bytes
+        self.launch_control = LaunchControl(self.clusters, tuple(self.cluster_shape), schedule)
         self.tensor_maps: list[TensorMap] = []
         self.arguments = [self.argument(a) for a in launch.arguments]
         self.counts = [0] * len(program.instructions)
@@ -267,20 +269,20 @@ class _Machine:
         return value
 
     def run(self, progress: Progress | None) -> None:
-        """All clusters, x fastest."""
-        width, height, _ = self.clusters
+        """All clusters, x fastest, but for those that running ones cancel."""
         total = int(np.prod(self.clusters))
-        for index in range(total):
-            self.run_cluster((index % width, index // width % height, index // (width * height)))
+        while waiting := self.launch_control.waiting:
+            self.run_cluster(self.launch_control.start())
             if progress is not None:
-                progress((index + 1) * self.cluster_ctas, total * self.cluster_ctas)
+                progress((total - len(waiting)) * self.cluster_ctas, total * self.cluster_ctas)
 
     def run_cluster(self, index: tuple[int, ...]) -> None:
         """The cluster at an index (x, y, z) of the grid of clusters, from launch to exit."""
         threads = self.threads * self.cluster_ctas
         detector = None
         if self.race_checks is not None:
-            detector = RaceDetector(self.race_checks, threads, self.threads)
+            copies = any(place.mnemonic == "cp.async" for place in self.program.instructions)
+            detector = RaceDetector(self.race_checks, threads, self.threads, copies)
         cluster = Cluster(
             self.program,
             self.memories,
@@ -293,6 +295,7 @@ class _Machine:
             detector,
             self.tensor_maps,
         )
+        cluster.launch_control = self.launch_control
         for rank in range(self.cluster_ctas):
             self.start_cta(cluster, rank, index)
         try:

@@ -7,9 +7,12 @@ from typing import Any
 from .control_flow import EXIT
 from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
+from .finding import Finding
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
+from .machine.mbarrier_polls import Poll
+from .machine.strong_accesses import StrongLoad
 from .machine.warp import Group
 from .polling import Polling
 from .schedule import Schedule
@@ -22,6 +25,10 @@ TURN_STEPS = 1_000
 
 POLL_BLOCKS = 3_000_000
 """Blocks in such long turns after which a cluster is given up, even if something changes in every one of them."""
+
+
+LOOKS = (Poll, StrongLoad)
+"""Waits that may end in vain."""
 
 
 class Stepper:
@@ -44,6 +51,8 @@ class Stepper:
             if self.schedule.delays:
                 runnable = self.prompt(runnable, bool(pipes))
             if runnable or pipes:
+                if self.schedule.polls_end:
+                    runnable += self.polls()
                 choice = self.schedule.pick(len(runnable), len(pipes))
                 if choice < len(runnable):
                     self.step(runnable[choice])
@@ -52,12 +61,34 @@ class Stepper:
                         self.look_for_progress()
                 else:
                     land(pipes[choice - len(runnable)].popleft())
-            elif not self.release_a_join() and not abandon_uninitialised(cluster):
+            elif not (self.release_a_join() or abandon_uninitialised(cluster) or self.end_polls()):
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
                     return
-                raise Deadlock(deadlock_finding(cluster))
+                raise Deadlock(self.stuck())
+
+    def polls(self) -> list[Group]:
+        """Groups whose look at a phase, or at a flag, may end in vain, since nothing has changed."""
+        groups = self.cluster.groups
+        return [g for g in groups if isinstance(g.wait, LOOKS) and not g.wait.ready()]
+
+    def stuck(self) -> Finding:
+        """Nothing can happen: who waits for what."""
+        groups = self.cluster.groups
+        if all(isinstance(g.wait, StrongLoad) for g in groups):
+            return polling_finding(groups, *self.polling.endless_loop())
+        return deadlock_finding(self.cluster)
+
+    def end_polls(self) -> bool:
+        """Nothing else can happen: let looks at phases end in vain. False where that has changed nothing before."""
+        polls = self.polls()
+        self.polling.look(polls)
+        if not polls or self.polling.nothing_changes(polls):
+            return False
+        for g in polls:
+            self.step(g)
+        return True
 
     def prompt(self, runnable: list[Group], landings: bool) -> list[Group]:
         """Those that no delay holds back; all, if there are none and nothing can land."""
@@ -121,6 +152,8 @@ class Stepper:
         """Where all that can run only repeat themselves, let happen what waits for them to stop; if nothing, give up."""
         cluster = self.cluster
         runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
+        if not runnable:
+            return
         self.polling.look(runnable)
         if self.polled <= POLL_BLOCKS:
             if not self.polling.nothing_changes(runnable) or self.release_a_join():

@@ -27,7 +27,7 @@ BARRIERS = 16
 class Round:
     """One use of a barrier, and what its threads knew when they arrived."""
 
-    __slots__ = ("complete", "clocks", "_joined")
+    __slots__ = ("__weakref__", "complete", "clocks", "_joined")
 
     def __init__(self) -> None:
         self.complete = False
@@ -268,9 +268,10 @@ def _exited(barrier: NamedBarrier) -> Finding:
 
 @instruction("fence")
 def fence(g: Group, place: Place, sem: str, scope: str) -> None:
-    """fence.sem.scope: releases what the thread did before to whoever observes its later relaxed arrivals.
+    """fence.sem.scope: releases what the thread did before to whoever observes its later relaxed arrivals or strong stores.
 
-    Other synchronisation through memory is not modelled.
+    What its earlier strong loads have read is acquired.
     """
     if g.cta.detector is not None:
+        g.cta.detector.flags.fence(g.cta.detector, g, scope)
         g.cta.detector.fence_release(g, "cta" if scope == "cta" else "cluster")

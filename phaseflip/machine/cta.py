@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,9 +23,11 @@ from .tensor_memory import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
     from ..finding import Finding, Findings, Place
+    from ..launch_control import LaunchControl
     from ..program import Program
     from ..race_detector import RaceDetector
     from .bulk_copy import BulkGroups
+    from .cp_async import ThreadCopies
     from .tensor_map import TensorMap
     from .tensor_memory import PairAllocation
     from .warp import Group, Join
@@ -87,9 +90,15 @@ class CTA:
         self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
         self.tmem = TensorMemory(threads)
         self.barriers = NamedBarriers(self)
+        self.reductions: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
+        """Round of a named barrier -> the predicates that threads have brought to it."""
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
+        self.cancel_failed: Place | None = None
+        """Where a thread has observed that a request to cancel a cluster failed."""
+        self.copies: dict[int, ThreadCopies] = {}
+        """Thread -> its copies by cp.async."""
         self.warpgroup_mma: dict[int, WarpState] = {}
         """Warp -> its wgmma-groups."""
         self.counts = cluster.counts
@@ -154,6 +163,10 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: dict[Any, deque[AsyncOperation]] = {}
         self.barrier = ClusterBarrier(self, threads)
+        self.launch_control: LaunchControl | None = None
+        """The clusters of the launch that have not started."""
+        self.looks: dict[tuple[int, int, int], bytes] = {}
+        """(Rank of the CTA, first lane, instruction) -> what a strong load has found there."""
         self.multicasts: set[Place] = set()
         """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}
@@ -161,10 +174,8 @@ class Cluster:
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
 
     def to_come(self) -> int:
-        """Clusters of the launch that start once this one has ended: one runs after the other, in grid order."""
-        axes = self.ctas[0].axes
-        (x, y, z), (width, height, depth) = axes["clusterIdx"], axes["clusterDim"]
-        return width * height * depth - 1 - (x + width * (y + height * z))
+        """Clusters of the launch that start once this one has ended: one runs after the other."""
+        return 0 if self.launch_control is None else len(self.launch_control.waiting)
 
     def live_threads(self) -> int:
         """Threads that have not exited."""

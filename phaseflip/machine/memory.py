@@ -171,7 +171,7 @@ def write_descriptor(g: Group, place: Place, dst: Any, address: Any, fixed: int)
     g.cta.frame(RAW[8])[g.sel, column] = value
 
 
-def _observe(
+def observe(
     g: Group,
     place: Place,
     memory: Memory,
@@ -179,11 +179,16 @@ def _observe(
     nbytes: int,
     writes: bool,
     lanes: Any = None,
+    strong: str = "",
 ) -> None:
+    """Tell the race detector of an access; `lanes` are those of the offsets, where these are not one for each lane.
+
+    strong: the scope of a strong access.
+    """
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
             g.cta.detector.peer_access(g, place, memory.rank)
-        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
+        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes, strong)
 
 
 @located
@@ -192,7 +197,7 @@ def load(g: Group, place: Place, address: Any, dtype: np.dtype) -> Any:
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
     g.cta.bytes[f"{memory.kind}_loaded"] += dtype.itemsize * g.n
-    _observe(g, place, memory, offset, dtype.itemsize, False)
+    observe(g, place, memory, offset, dtype.itemsize, False)
     return from_memory(memory.view(dtype)[items])
 
 
@@ -202,7 +207,7 @@ def store(g: Group, place: Place, address: Any, dtype: np.dtype, value: Any) -> 
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
     g.cta.bytes[f"{memory.kind}_stored"] += dtype.itemsize * g.n
-    _observe(g, place, memory, offset, dtype.itemsize, True)
+    observe(g, place, memory, offset, dtype.itemsize, True)
     value = to_memory(value, dtype)
     if items.__class__ is int and value.__class__ is np.ndarray and value.ndim:
         value = value[-1]
@@ -278,7 +283,7 @@ def _ld(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str) ->
     memory, offset = memory_of(g, addr)
     items = memory.items(offset, nbytes)
     column = register_columns(g, dst, nbytes)
-    _observe(g, place, memory, offset, nbytes, False)
+    observe(g, place, memory, offset, nbytes, False)
     rows = g.sel if column.__class__ is int else g.lanes
     write_registers(g, column * nbytes, nbytes)
     g.cta.frame(raw)[rows, column] = memory.view(raw)[items]
@@ -291,7 +296,7 @@ def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     items = memory.items(offset, nbytes)
     column = register_columns(g, src, nbytes)
     check_registers(g, place, column * nbytes, nbytes)
-    _observe(g, place, memory, offset, nbytes, True)
+    observe(g, place, memory, offset, nbytes, True)
     rows = g.sel if column.__class__ is int else g.lanes
     values = g.cta.frame(raw)[rows, column]
     memory.view(raw)[items] = values[-1] if items.__class__ is int else values

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.tirx.stmt_functor import StmtMutator
 
 from . import device_ir as ir
+from .arrays import by_value
 from .errors import BadInput, UnsupportedInstruction
 
 _JUMPS = {
@@ -88,7 +89,7 @@ def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...] | Non
     found: list[tuple[str, str, tuple[int, ...] | None]] = []
     for param in func.params:
         if not hasattr(param, "shape"):
-            found.append((str(param.name), _scalar_dtype(param), None))
+            found.append((str(param.name), by_value(str(param.name), _dtype(param.ty)), None))
             continue
         shape = []
         for extent in param.shape:
@@ -100,23 +101,6 @@ def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...] | Non
             shape.append(int(extent))
         found.append((str(param.name), str(param.dtype), tuple(shape)))
     return found
-
-
-SCALARS = ("int32", "int64", "uint32", "float32", "float64")
-"""Types that TVM's runtime can pass to a kernel by value."""
-
-
-def _scalar_dtype(param: Any) -> str:
-    dtype = _dtype(param.ty)
-    if dtype in SCALARS:
-        return dtype
-    if dtype in ("handle", "void"):
-        raise BadInput(
-            f"parameter {param.name} of the kernel is neither a buffer nor a number; declare it as T.Buffer(shape, dtype)"
-        )
-    raise BadInput(
-        f"parameter {param.name} of the kernel is a {dtype} by value; TVM's runtime passes {', '.join(SCALARS)}"
-    )
 
 
 def read_function(func: Any, loops: dict[Any, ir.Site]) -> ir.Function:

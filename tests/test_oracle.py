@@ -247,7 +247,7 @@ def test_poison_fails_the_other_oracles_without_a_warning() -> None:
         (half([1]), half([1]).astype(np.float32), half([1]), "float16 or bfloat16, got float32"),
         (half([1]), half([1]), half([1]).astype(BFLOAT16), "one dtype"),
         (half([1, 2]), half([1]), half([1]), r"D must be a matrix \[1, 1\]"),
-        (half([1]).astype(BFLOAT16), half([1]), half([1]), "of float16, got"),
+        (half([1]).astype(np.float64), half([1]), half([1]), "of float16, bfloat16, float32, got"),
         (half([1]), half([1])[0], half([1]), "A must be a NumPy matrix"),
         (half([1]), [[1]], half([1]), "got list"),
         ("D", half([1]), half([1]), "got str"),

@@ -42,3 +42,42 @@ def test_ranks_in_a_plain_cluster_where_a_larger_one_is_preferred():
 def test_preferred_clusters_that_cuda_refuses(sizes, reason):
     with pytest.raises(BadInput, match=reason):
         ranks(*sizes)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", ["c05_f32_out_ok", "c08_bias_arg_ok"])
+def test_other_outputs_and_arguments_run_clean(name, schedule):
+    assert not errors(name, 128, 256, 128, schedule=schedule)
+
+
+@T.prim_func
+def static_alignment(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+    A_map: T.let[T.handle("tensormap")] = T.tvm_stack_alloca("tensormap", 1)
+    T.call_packed(
+        "runtime.cuTensorMapEncodeTiled", A_map, "float32", 1, A.data, 128, 128, 1, 0, 0, 0, 0
+    )
+    T.device_entry()
+    T.cta_id([1])
+    tid = T.thread_id([128])
+    bar = T.alloc_shared([1], "uint64")
+    S = T.alloc_buffer((128,), "float32", scope="shared", align=128)
+    if tid == 0:
+        T.ptx.mbarrier.init(bar.ptr_to([0]), 1)
+    T.ptx.fence.mbarrier_init()
+    T.ptx.fence.proxy_async("shared::cta")
+    T.cuda.cta_sync()
+    if tid == 0:
+        T.ptx.mbarrier.arrive.expect_tx(bar.ptr_to([0]), 512)
+        T.ptx.cp_async.bulk.tensor.g2s_cluster(
+            1, S.data, bar.ptr_to([0]), T.address_of(A_map), 0, 1, "", 0
+        )
+    T.ptx.mbarrier.try_wait(bar.ptr_to([0]), 0)
+    B[tid] = S[tid]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_tma_load_into_an_aligned_static_buffer_was_a_false_misaligned_access(schedule):
+    A = np.arange(128, dtype=np.float32)
+    run = simulate(static_alignment, [A, np.zeros_like(A)], schedule)
+    assert run.findings == []
+    np.testing.assert_array_equal(run.outputs["B"], A)

@@ -58,8 +58,8 @@ def cp_async(rng: np.random.Generator) -> Program:
         words, source = size // 4, f"(t + {turn}) % {threads}"
         extra = str(
             rng.choice(
-                ["", ", predicate=T.cast(lane % 3 == 0, 'int32')"]
-                + [", predicate=T.cast(lane % 2 == 0, 'int32'), fill_mode='zero'"]
+                ["", ", predicate=T.if_then_else(lane % 3 == 0, 1, 0)"]
+                + [", predicate=T.if_then_else(lane % 2 == 0, 1, 0), fill_mode='zero'"]
             )
         )
         for first in range(0, 8, words):
@@ -84,14 +84,17 @@ def flags(rng: np.random.Generator) -> Program:
     for w in range(warps):
         lines += [f"if warp == {w}:"]
         if w:
-            load = str(rng.choice(["acquire", "relaxed"]))
+            load = str(
+                rng.choice(["acquire", "volatile"])
+            )  # TVM cannot compile ld_relaxed as a value
             lines += [
                 f"    seen_{w}: T.uint32 = T.uint32(0)",
                 f"    while seen_{w} == T.uint32(0):",
             ]
             where = f'flags.ptr_to([{w - 1}]), "uint32", "u32"'
-            lines += [f"        seen_{w} = T.ptx.ld_{load}({where}, {operands})"]
-            lines += ['    T.ptx.fence("acq_rel", "cta")'] if load == "relaxed" else []
+            space = operands if load == "acquire" else 'space="shared"'
+            lines += [f"        seen_{w} = T.ptx.ld_{load}({where}, {space})"]
+            lines += ['    T.ptx.fence("acq_rel", "cta")'] if load == "volatile" else []
             lines += [
                 f"    {_read(rng, f'{32 * (w - 1)} + (lane + {int(rng.integers(32))}) % 32')}"
             ]

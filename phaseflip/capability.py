@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from phaseflip import device_ir as ir
     from phaseflip.kernel import Kernel
 
-HOMES = {"wgmma": ("sm_90a",), "tcgen05": ("sm_100a", "sm_103a")}
+HOMES = {
+    "wgmma": ("sm_90a",),
+    "tcgen05": ("sm_100a", "sm_103a"),
+    "clusterlaunchcontrol": ("sm_100a", "sm_103a"),
+}
 """Family of instructions -> the architectures that have it."""
 
 

@@ -20,7 +20,7 @@ def copy_access(
     shadow: Shadow = memory.shadow
     detector.begin(memory, writes)
     together = shadow.deferred is not None or _alike(
-        detector, ticket, shadow, offset, nbytes, writes
+        detector, ticket, memory, offset, nbytes, writes
     )
     rows = [np.ones(len(offset), bool)] if together else list(np.eye(len(offset), dtype=bool))
     for keep in rows:
@@ -31,21 +31,18 @@ def copy_access(
 
 
 def _alike(
-    detector: RaceDetector, ticket: CopyTicket, shadow: Shadow, offset: np.ndarray, nbytes: int, writes: bool
+    detector: RaceDetector, ticket: CopyTicket, memory: Any, offset: np.ndarray, nbytes: int, writes: bool
 ) -> bool:  # fmt: skip
     """Whether what the threads know in common is enough to find nothing wrong."""
+    shadow: Shadow = memory.shadow
     written, read, indices, unit_bytes = shadow.locate(offset, nbytes)
-    extent = Region(None, indices, unit_bytes, None).extent()
-    if any(hidden.meets(extent) for hidden in shadow.hidden_reads):
+    where = Region(memory, indices, unit_bytes, None)
+    if any(hidden.meets(where.extent()) for hidden in shadow.hidden_reads):
         return False
     found = numbers(written[indices]) + (numbers(read[indices]) if writes else [])
-    old = [e for n in found if (e := detector.launch.events[n]) is not None]
-    if old and detector.threads != detector.cta_threads:
-        return False  # scopes are judged for each, and so are fences
-    if any(e.proxy != "generic" and not e.fenced for e in old):
-        return False
-    actor = _actor(detector, ticket, alone=False)
-    return all(e.owner is detector and actor.clock.covers(SEEN, e.agents, e.epochs) for e in old)
+    event, actor = _event(detector, ticket, writes), _actor(detector, ticket, alone=False)
+    old = (detector.launch.events[n] for n in found)
+    return all(e is None or detector.in_order(e, None, event, actor, where) for e in old)
 
 
 def _event(detector: RaceDetector, ticket: CopyTicket, writes: bool) -> Event:

@@ -148,7 +148,7 @@ class Judge(Ordering):
         own = self.threads == self.cta_threads or memory.rank == old.issuer // self.cta_threads
         return "own" if own else "peer"
 
-    def _in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
+    def in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
         """Whether nothing is wrong with an access after an old one, by order and fences alone."""
         return self._ordered(old, actor) and not self._misordered(old, mask, event, actor, where)
 

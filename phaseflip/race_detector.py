@@ -109,7 +109,7 @@ class RaceDetector(TensorMemoryJudge):
             if any(hidden.meets(extent) for hidden in shadow.hidden_reads):
                 return False
         old = [self.launch.events[n] for n in numbers(before) + numbers(read[indices])]
-        return all(o is None or self._in_order(o, None, event, actor, where) for o in old)
+        return all(o is None or self.in_order(o, None, event, actor, where) for o in old)
 
     def operation_access(
         self, ticket: Ticket, memory: Any, units: np.ndarray, writes: bool, fenced: bool = False

@@ -112,7 +112,7 @@ def _tickets(
     copies = g.cta.detector.copies
     assert copies is not None
     for part in g.knowledge:
-        mine = lanes & np.isin(g.lanes, part.lanes)
+        mine = lanes if len(g.knowledge) == 1 else lanes & np.isin(g.lanes, part.lanes)
         if mine.any():
             found.append((mine, copies.issue(g.cta.detector, g, part, g.lanes[mine], place)))
     return found

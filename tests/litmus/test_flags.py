@@ -59,6 +59,7 @@ def message(
 
 
 RACE = "race shared raw @load <store"
+FAR = "shared::cluster"
 test_load_after_a_flag_requires_release = requires(message, "release", RACE)
 test_load_after_a_flag_requires_acquire = requires(message, "acquire", RACE)
 test_load_after_a_flag_requires_a_look_at_its_value = requires(message, "look", RACE)
@@ -134,7 +135,7 @@ def between_ctas(scope="cluster", exits=True):
         else:
             seen: T.uint32 = T.uint32(0)
             while seen == T.uint32(0):
-                seen = T.ptx.ld_acquire(far_flag.ptr_to([0]), "uint32", "u32", scope=scope, space="shared::cluster")  # poll  # fmt: skip
+                seen = T.ptx.ld_acquire(far_flag.ptr_to([0]), "uint32", "u32", scope=scope, space=FAR)  # poll  # fmt: skip
             D[lane] = far[31 - lane]  # load
         T.cuda.cluster_sync()
 

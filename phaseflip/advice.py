@@ -120,7 +120,7 @@ def race_report(
     if arrival is not None and first is old:
         why, fix = _arrival_words(first, second, arrival)
     else:
-        why, fix = ordering_words(first, second, memory, kind, homes)
+        why, fix = ordering_words(first, second, kind, homes)
     cause = stale.get(second.issuer) or stale.get(first.issuer)
     if cause is not None:
         place, phase, name = cause

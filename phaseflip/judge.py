@@ -13,10 +13,11 @@ import numpy as np
 from .advice import Cause, race_report
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
+from .known_order import known_first
 from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .order_advice import COMMITTED, DRAINS, FILLS, same_cta
 from .ordering import COPIES, Actor, Ordering, Ticket
-from .program_order import Step, comes_first, place_decides
+from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 
@@ -113,41 +114,13 @@ class Judge(Ordering):
                     where.at(bad),
                     code,
                     cause=cause,
-                    first=self._first(old, event, actor),
+                    first=known_first(old, event, actor),
                     whole=bool(np.all(bad)),
                 )
                 return
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
             self._report(old, event, where.at(mask), code, rule)
-
-    def _first(self, old: Event, event: Event, actor: Actor) -> Event | None:
-        """Which of two accesses comes first, where that is known; None: by the order of the program.
-
-        The asynchronous one of which the other's agent knows that it has been issued. A read before a write of a later
-        pass of another role's loop: its agent knows the write of an earlier pass, whose data it reads.
-        """
-        found = self._issued_first(old, event, actor)
-        if found is not None or old.writes == event.writes or old.owner is not self:
-            return found
-        write, read = (old, event) if old.writes else (event, old)
-        knows = actor.clock if read is event else read.clock
-        replaced = write.replaces if place_decides(write, read) and knows is not None else None
-        while replaced is not None:
-            if knows.covers(SEEN, replaced.agents, replaced.epochs):
-                return read
-            replaced = replaced.replaces
-        return None
-
-    def _issued_first(self, old: Event, event: Event, actor: Actor) -> Event | None:
-        """Of two accesses the asynchronous one of which the other's agent knows that it has been issued."""
-        if old.owner is not self:
-            return None
-        if old.issued and actor.clock.covers(SEEN, old.issuer, old.issued):
-            return old
-        if event.issued and old.clock and old.clock.covers(SEEN, event.issuer, event.issued):
-            return event
-        return None
 
     def _misordered(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def between(first: Event, second: Event) -> tuple[str, str]:
 
 
 def ordering_words(
-    first: Event, second: Event, memory: Any, kind: str, homes: Mapping[int, int]
+    first: Event, second: Event, kind: str, homes: Mapping[int, int]
 ) -> tuple[str, str]:
     """Why, and what would order the pair; homes: as for `race_report`."""
     line = first.place.line
@@ -79,7 +78,10 @@ def ordering_words(
         return why, COMMIT if same_cta(first, second) else COMMIT + BIT
     if first.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
         return _transfer_words(first, second, other)
-    return f"no barrier orders {one} before {other}", _remedy(first, second, memory, homes)
+    fix = _remedy(first, second, homes)
+    if kind == "war" and first.proxy == "generic" and not _same_warp(first, second):
+        fix += f"; an arrive that gives the bytes back comes after {one}, which reads them"
+    return f"no barrier orders {one} before {other}", fix
 
 
 def _reached(other: str) -> str:
@@ -119,7 +121,7 @@ def _one_warp(first: Event, second: Event) -> bool:
     return first.owner is second.owner and first.issuer >> 5 == second.issuer >> 5
 
 
-def _remedy(first: Event, second: Event, memory: Any, homes: Mapping[int, int]) -> str:
+def _remedy(first: Event, second: Event, homes: Mapping[int, int]) -> str:
     """What would order a pair that nothing orders."""
     if first.owner is not second.owner:
         return "no barrier reaches CTAs of two clusters: give each memory of its own, or read in another kernel"

@@ -12,10 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the user's source: file and line (0 where the compiler kept none)."""
+    """A place in the user's source: file and line (0 where the compiler kept none).
+
+    callers: of a line of an inlined function, (file, line) of its call, and of the calls around that.
+    """
 
     file: str = "<unknown>"
     line: int = 0
+    callers: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -112,6 +112,8 @@ class Place:
     private: str = field(default="", compare=False)
     branches: tuple[int, ...] = field(default=(), compare=False)
     extents: tuple[int, ...] = field(default=(), compare=False)
+    callers: tuple[tuple[str, int], ...] = ()
+    """Of an instruction in a @T.inline function, file and line of its call, and of the calls around that."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -170,7 +172,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Keys that scripts rely on."""
-        other = None if self.other is None else {"file": self.other.file, "line": self.other.line}
+        other = None if self.other is None else _where(self.other)
         found = {
             "code": self.code,
             "severity": self.severity,
@@ -178,6 +180,8 @@ class Finding:
             "kind": self.kind or None,
             "file": self.file,
             "line": self.line,
+            "mnemonic": self.place.mnemonic or None,
+            "callers": callers(self.place),
             "other": other,
             "message": self.message,
             "fix": self.fix or None,
@@ -186,10 +190,26 @@ class Finding:
         return found if self.data is None else found | {"details": self.data}
 
 
+def callers(place: Place) -> list[dict[str, Any]]:
+    """Where the inlined functions around a place are called, innermost first: file and line of each."""
+    return [{"file": file, "line": line} for file, line in place.callers]
+
+
+def _where(place: Place) -> dict[str, Any]:
+    return {
+        "file": place.file,
+        "line": place.line,
+        "mnemonic": place.mnemonic or None,
+        "callers": callers(place),
+    }
+
+
 def flip(name: str) -> str:
     """In advice: what mends a wait for a consumed phase of a barrier of this name."""
     ring = ", in a ring once a round; if it is flipped, wait on the barrier of the stage that is used next"
-    return "flip the phase after each wait (phase ^= 1)" + (ring if "[" in name else "")
+    return "flip the phase after each wait (phase ^= 1), and only there: not where no wait ran" + (
+        ring if "[" in name else ""
+    )
 
 
 def phase_name(phase: int) -> str:
@@ -210,17 +230,21 @@ def render(finding: Finding) -> str:
         f"{finding.severity}: {finding.title}{times}"
         + (f": {finding.what}" if finding.what else "")
     ]
-    where = f"  at {finding.place}"
-    if finding.place.mnemonic:
-        where += f" ({finding.place.mnemonic})"
+    where = f"  at {_in_words(finding.place)}"
     if finding.other is not None:
-        where += f", against {finding.other} ({finding.other.mnemonic})"
+        where += f", against {_in_words(finding.other)}"
     lines.append(where)
     lines.append(f"  why: {finding.why}")
     if finding.fix:
         lines.append(f"  fix: {finding.fix}")
     lines += [f"    {line}" for line in finding.details]
     return "\n".join(lines)
+
+
+def _in_words(place: Place) -> str:
+    """ "kernel.py:9 (mbarrier.init), called at kernel.py:30"."""
+    text = f"{place} ({place.mnemonic})" if place.mnemonic else str(place)
+    return text + "".join(f", called at {file}:{line}" for file, line in place.callers)
 
 
 class Findings:

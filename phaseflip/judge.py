@@ -10,16 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .advice import (
-    COMMITTED,
-    DRAINS,
-    Cause,
-    race_report,
-    same_cta,
-)
+from .advice import Cause, race_report
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
+from .known_order import known_first
 from .late_advice import GroupWait, of_group, without_bit, without_commit
+from .order_advice import COMMITTED, DRAINS, FILLS, same_cta
 from .ordering import COPIES, Actor, Ordering, Ticket
 from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
@@ -66,6 +62,30 @@ class Judge(Ordering):
         """(component, number) of a bulk store -> the commit_group that it belongs to."""
         self.bulk_waits: dict[tuple[int, int], list[GroupWait]] = {}
         """As there -> the waits of its thread after that, up to the first that covers it."""
+        self.homes: dict[int, int] = {}
+        """Component of a bulk load -> rank of the CTA of the mbarrier that it completes on."""
+        self.issues: dict[tuple[int, tuple[int, ...]], dict[int, Any]] = {}
+        """(instruction, iterations) of an MMA or copy -> thread that has issued it there -> accumulator, shape and kind."""
+
+    def issue(
+        self, g: Any, lane: int, queue: Any, place: Any, who: Any, *, pipelined: bool = False, pipeline: Any = None,
+        collective: bool = False,
+    ) -> Ticket:  # fmt: skip
+        """As `Ordering.issue`; notes who has issued what."""
+        ticket = super().issue(
+            g,
+            lane,
+            queue,
+            place,
+            who,
+            pipelined=pipelined,
+            pipeline=pipeline,
+            collective=collective,
+        )
+        if not collective:
+            there = (place.order, ticket.position[0])
+            self.issues.setdefault(there, {})[ticket.issuer] = pipeline
+        return ticket
 
     def _number(self, event: Event) -> None:
         event.number = len(self.launch.events)
@@ -90,6 +110,8 @@ class Judge(Ordering):
             if not self._ordered(old, actor) and old.owner is event.owner:
                 self._report(old, event, where.at(mask), "scope-too-narrow", "flag")
                 return
+        if old.place is event.place and old.writes and event.writes and old.issuer == event.issuer:
+            event.replaces = old
         if not self._ordered(old, actor):
             if self._same_pipeline(old, event, actor):
                 return
@@ -103,22 +125,13 @@ class Judge(Ordering):
                     where.at(bad),
                     code,
                     cause=cause,
-                    first=self._issued_first(old, event, actor),
+                    first=known_first(old, event, actor),
+                    whole=bool(np.all(bad)),
                 )
                 return
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
             self._report(old, event, where.at(mask), code, rule)
-
-    def _issued_first(self, old: Event, event: Event, actor: Actor) -> Event | None:
-        """Of two accesses the asynchronous one of which the other's agent knows that it has been issued."""
-        if old.owner is not self:
-            return None
-        if old.issued and actor.clock.covers(SEEN, old.issuer, old.issued):
-            return old
-        if event.issued and old.clock and old.clock.covers(SEEN, event.issuer, event.issued):
-            return event
-        return None
 
     def _misordered(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
@@ -342,14 +355,20 @@ class Judge(Ordering):
             self.unwritten.pop(number, None)
             events += self.superseded.pop(number, ())
 
-    def _issued_twice(self, a: Event, b: Event) -> bool:
-        """Whether two threads issue one MMA or copy: the same instruction, iteration, accumulator and shape."""
-        if a.place != b.place or a.place.mnemonic not in COMMITTED or a.owner is not b.owner:
+    def _issued_twice(self, a: Event, b: Event, whole: bool) -> bool:
+        """Whether two threads issue one MMA or copy: the same instruction, iteration, accumulator and shape.
+
+        Or did so in the earlier of two iterations: what is still known when the later thread's operation lands depends on
+        the schedule. whole: the earlier access has touched all that the later one does, as it must where a copy is the same.
+        """
+        if a.place != b.place or a.owner is not b.owner or a.issuer == b.issuer:
             return False
-        if a.issuer == b.issuer or a.position[0] != b.position[0]:
-            return False
-        one, other = (self.pipelines.get(e.agents, (None, 0))[0] for e in (a, b))
-        return bool(one == other)
+        if a.place.mnemonic in COMMITTED:
+            early = min(a, b, key=lambda e: e.position[0])
+            issued = self.issues.get((early.place.order, early.position[0]), {})
+            return issued.get(a.issuer, a) == issued.get(b.issuer, b)
+        copies = a.place.mnemonic in (*DRAINS, *FILLS) and a.writes and b.writes
+        return copies and whole and a.position[0] == b.position[0] and same_cta(a, b)
 
     def _report(
         self,
@@ -360,13 +379,23 @@ class Judge(Ordering):
         rule: str = "",
         cause: Cause = None,
         first: Event | None = None,
+        whole: bool = False,
     ) -> None:
         self.silent = False
         self._explain([old.number, event.number])
-        if not code and self._issued_twice(old, event):
+        if not code and self._issued_twice(old, event, whole):
             code = "duplicate-issue"
         finding = race_report(
-            old, event, where, code, rule, self.stale_waits, self.fresh_waits, cause, first
+            old,
+            event,
+            where,
+            code,
+            rule,
+            self.stale_waits,
+            self.fresh_waits,
+            cause,
+            first,
+            self.homes,
         )
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:

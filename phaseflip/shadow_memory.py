@@ -49,6 +49,8 @@ class Event:
     shared: bool = False
     clean: bool = False
     """Whether nothing was found wrong when it was judged."""
+    replaces: Event | None = field(default=None, repr=False)
+    """The write of the same bytes by the same threads, in an earlier pass of their loop, that this one replaced."""
 
     def agents_of(self, first_bytes: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
         """(rows, components): the components that touched the unit at each of these byte offsets.

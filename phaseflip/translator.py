@@ -173,7 +173,7 @@ class _Translator:
         for slot in self.iterations:
             self.use(slot)  # keeps the iteration numbers in the group's registers
         around = tuple(self.iterations), private, tuple(self.branches), tuple(self.extents)
-        place = Place(mnemonic, site.file, site.line, len(self.instructions), *around)
+        place = Place(mnemonic, site.file, site.line, len(self.instructions), *around, site.callers)
         self.instructions.append(place)
         return self.constant(("place", place, place.order))
 

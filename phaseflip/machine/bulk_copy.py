@@ -152,6 +152,7 @@ def copy_to(
     if g.cta.detector is not None:
         name = ("tma", g.cta.rank, *queue, box.cta.rank)
         ticket = g.cta.detector.issue(g, thread, name, place, g.agents(thread))
+        g.cta.detector.homes[ticket.component] = barrier.cta.rank
     return Copy(box, barrier, intended_phase(g, barrier), ticket)
 
 

@@ -53,9 +53,7 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     at = mbar - memory.base
     for other in before | ({place} if g.n > 1 or not (first or before) else set()):
         g.cta.report(
-            findings.reinitialised(
-                barrier.name, place, other, memory.overlapping(at, at + MBARRIER_BYTES - 1)
-            )
+            findings.reinitialised(barrier.name, place, other, _sharing(g, place, other, at))
         )
     if detector is not None:
         if first:
@@ -303,6 +301,14 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
     if detector is not None:
         for lane in g.lanes.tolist():
             detector.stale_waits[lane + g.cta.first_component] = (place, phase, barrier.name)
+
+
+def _sharing(g: Group, place: Place, other: Place, at: int) -> list[str]:
+    """The objects at a byte of shared memory, if they are several: by what two inits call it, or else by their extents."""
+    names = [g.cta.program.barriers.get(p.order, "") for p in (other, place)]
+    if all(names) and names[0] != names[1]:
+        return sorted(names)
+    return g.cta.shared.overlapping(at, at + MBARRIER_BYTES - 1)
 
 
 @instruction("fence.mbarrier_init")

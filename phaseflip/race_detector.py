@@ -10,7 +10,9 @@ of the enclosing loops and then by position, counts as first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,10 +48,12 @@ class RaceDetector(HiddenReadJudge):
         nbytes: int,
         writes: bool,
         lanes: Any = None,
+        equal: Callable[[], np.ndarray] | None = None,
     ) -> None:
         """Each thread of a group reads or writes nbytes at its byte offset of a memory (all at one, if it is an int).
 
-        `lanes`: accessing lane of each offset, where offsets are not one per lane.
+        `lanes`: accessing lane of each offset, where offsets are not one per lane. `equal`: whether what is stored at each
+        offset (or at the one) is there already.
         """
         shadow: Shadow = memory.shadow
         self.step_start = len(self.launch.events)
@@ -63,17 +67,18 @@ class RaceDetector(HiddenReadJudge):
             shadow.locate(offset, nbytes)  # settles the granularity for all parts
             later = []
         for part in parts:
-            mine, who_lanes = offset, part.lanes
+            mine, who_lanes, unchanged = offset, part.lanes, equal
             accessing = lanes
             if offset.__class__ is not int:
                 accessing = g.lanes if lanes is None else lanes
                 if len(parts) > 1:
                     keep = among(accessing, part.lanes)
                     mine, accessing = offset[keep], accessing[keep]
+                    unchanged = None if equal is None else partial(_some, equal, keep)
             own = who_lanes + g.cta.first_component
             event = Event(
                 0, writes, "generic", place, g.agents(who_lanes), self, own, self.epochs[own],
-                g.position(place), int(own[0]),
+                g.position(place), int(own[0]), equal=unchanged,
             )  # fmt: skip
             actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
             agents = (
@@ -298,6 +303,10 @@ class RaceDetector(HiddenReadJudge):
             where = Region(memory, indices, unit_bytes, agents)
             self._hide_unordered(shadow, reads[indices], event, actor, where)
             reads[indices] = event.number
+
+
+def _some(equal: Callable[[], np.ndarray], keep: np.ndarray) -> np.ndarray:
+    return np.asarray(equal()[keep])
 
 
 def _same_read(a: tuple[Event, Any, int], b: tuple[Event, Any, int]) -> bool:

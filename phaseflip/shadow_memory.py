@@ -24,7 +24,8 @@ class Event:
     proxy: "generic", "async" or "tmem". units and unit_agents: what each of several threads touched, as far as they
     differ; None where all touched everything. Position is (iterations of the enclosing loops, order in the program).
     issued: the issuer's epoch when it issued an asynchronous operation; clock: what its agent knew;
-    lane: the only lane of TMEM that is touched of those that are tracked together.
+    lane: the only lane of TMEM that is touched of those that are tracked together. equal: whether what a store brings is
+    there already, for each place that it goes to; asked for before it is carried out.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Event:
     issued: int = 0
     clock: Any = None
     lane: int | None = None
+    equal: Any = None
     units: np.ndarray | None = None
     unit_agents: np.ndarray | None = None
     unit_bytes: int = UNIT

@@ -181,8 +181,8 @@ class Cluster:
         check_pairs(self.ctas)
         if self.detector is not None:
             names, own = [str(cta) for cta in self.ctas], not self.findings.errors()
-            for finding in self.detector.peers.findings(names, own):
-                self.findings.add(finding)
+            for finding, rule in self.detector.peers.findings(names, own):
+                self.findings.add(finding, rule)
 
     def use_cta_group(self, place: Place, cta_group: int) -> None:
         """A tcgen05 instruction names its cta_group; KernelFault if the kernel has used another one."""

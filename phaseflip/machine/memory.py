@@ -178,11 +178,21 @@ def _observe(
     nbytes: int,
     writes: bool,
     lanes: Any = None,
+    equal: Callable[[], Any] | None = None,
 ) -> None:
+    """Tell the race detector. `equal`: whether what is stored is there already, for each lane or for all."""
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
             g.cta.detector.peer_access(g, place, memory.rank)
-        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
+        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes, equal)
+
+
+def _same_bits(one: Any, other: Any, dtype: np.dtype) -> Any:
+    """Whether items of a dtype have the same bits, each; the value may be one for several items."""
+    a = np.atleast_1d(np.asarray(one, dtype))
+    b = np.broadcast_to(np.asarray(other, dtype), a.shape)
+    bits = (np.ascontiguousarray(x).view(np.uint8).reshape(len(a), -1) for x in (a, b))
+    return np.equal(*bits).all(axis=1)
 
 
 @located
@@ -201,11 +211,15 @@ def store(g: Group, place: Place, address: Any, dtype: np.dtype, value: Any) -> 
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
     g.cta.bytes[f"{memory.kind}_stored"] += dtype.itemsize * g.n
-    _observe(g, place, memory, offset, dtype.itemsize, True)
     value = to_memory(value, dtype)
     if items.__class__ is int and value.__class__ is np.ndarray and value.ndim:
         value = value[-1]
-    memory.view(dtype)[items] = value
+    there = memory.view(dtype)
+    _observe(
+        g, place, memory, offset, dtype.itemsize, True,
+        equal=lambda: _same_bits(there[items], value, dtype),
+    )  # fmt: skip
+    there[items] = value
 
 
 @located
@@ -290,10 +304,14 @@ def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     items = memory.items(offset, nbytes)
     column = register_columns(g, src, nbytes)
     check_registers(g, place, column * nbytes, nbytes)
-    _observe(g, place, memory, offset, nbytes, True)
     rows = g.sel if column.__class__ is int else g.lanes
     values = g.cta.frame(raw)[rows, column]
-    memory.view(raw)[items] = values[-1] if items.__class__ is int else values
+    value, there = values[-1] if items.__class__ is int else values, memory.view(raw)
+    _observe(
+        g, place, memory, offset, nbytes, True,
+        equal=lambda: _same_bits(there[items], value, raw),
+    )  # fmt: skip
+    there[items] = value
 
 
 @instruction("ld.global")

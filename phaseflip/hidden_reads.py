@@ -58,9 +58,11 @@ class HiddenReadJudge(TensorMemoryJudge):
         if all(isinstance(bits, int) for bits in left):
             return shadow.set_of(self._few(_with(members, left)))
         columns = [[bits] * len(rows) if isinstance(bits, int) else bits for bits in left]
-        return [
-            shadow.set_of(self._few(_with(members, bits))) for bits in zip(*columns, strict=True)
-        ]
+        at_each = list(zip(*columns, strict=True))
+        numbered = {
+            bits: shadow.set_of(self._few(_with(members, bits))) for bits in dict.fromkeys(at_each)
+        }
+        return [numbered[bits] for bits in at_each]
 
     def _left(
         self, hidden: Hidden, rows: np.ndarray, event: Event, actor: Actor, where: Region
@@ -91,6 +93,8 @@ class HiddenReadJudge(TensorMemoryJudge):
             return hidden.left
         if _same_units(old, event):
             return 0
+        if not np.isin(old.agents, actor.lanes).any():
+            return hidden.left
         return self._left_at_each(old, hidden.left, rows, actor, where)
 
     def _left_at_each(
@@ -111,10 +115,12 @@ class HiddenReadJudge(TensorMemoryJudge):
             size = self.threads
             mine = where.indices * size + where.agents
             late &= ~np.isin(units[of] * size + agents, mine)
-        bits = [0] * len(units)
-        for unit, agent in zip(of[late].tolist(), agents[late].tolist(), strict=True):
-            bits[unit] |= 1 << agent
-        return [left & own for own in bits]
+        kept, all_of_them = (np.bincount(x, minlength=len(units)) for x in (of[late], of))
+        pairs = zip(kept.tolist(), all_of_them.tolist(), strict=True)
+        bits = [left if own == every else 0 for own, every in pairs]
+        for unit in np.flatnonzero((kept > 0) & (kept < all_of_them)).tolist():
+            bits[unit] = left & _bits(agents[late & (of == unit)])
+        return bits
 
     def _few(self, members: Iterable[Hidden]) -> tuple[Hidden, ...]:
         """Reads of other clusters, which nothing orders: of one instruction those of two, since one collides with any write."""

@@ -37,7 +37,7 @@ def _alike(
     shadow: Shadow = memory.shadow
     written, read, indices, unit_bytes = shadow.locate(offset, nbytes)
     where = Region(memory, indices, unit_bytes, None)
-    if any(hidden.meets(where.extent()) for hidden in shadow.hidden_reads):
+    if shadow.hidden_at(where) is not None:
         return False
     found = numbers(written[indices]) + (numbers(read[indices]) if writes else [])
     event, actor = _event(detector, ticket, writes), _actor(detector, ticket, alone=False)

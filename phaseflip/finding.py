@@ -27,6 +27,7 @@ class Rule:
 
 RULES = {
     "race": Rule("races", "error", "error", "8.9 causality order; rules of each instruction"),
+    "race:equal": Rule("races", "error", "note", "8.9 causality order; stores of equal values"),
     "race:read-only": Rule("races", "error", "error", "ld.global.nc; 9.7.9.9"),
     "race:restrict": Rule("races", "error", "note", "CUDA C++, __restrict__"),
     "missing-proxy-fence": Rule("races", "error", "error", "fence.proxy.async; 8.6, 9.7.16.6.5"),
@@ -61,9 +62,11 @@ RULES = {
     "misaligned-access": Rule("memory", "error", "error", "ld, st; 6.4.1"),
     "peer-not-launched": Rule("lifecycle", "error", "note", "tcgen05.alloc .cta_group::2; 9.7.16.7.1"),
     "peer-exited": Rule("lifecycle", "error", "error", "mapa, barrier.cluster"),
+    "peer-exited:commit": Rule("lifecycle", "error", "note", "tcgen05.commit; 9.7.16.6"),
     "duplicate-issue": Rule("protocol", "error", "error", "tcgen05.mma is issued by one thread; 9.7.16.10"),
     "unwritten-output": Rule("memory", "error", "error", "every element of the output is written"),
     "output-overwritten": Rule("races", "error", "error", "every element of the output is written by one CTA"),
+    "output-overwritten:equal": Rule("races", "error", "note", "8.9 causality order; stores of equal values"),
     "wrong-result": Rule("memory", "error", "error", "the numeric oracle"),
     "launch-failure": Rule("memory", "error", "error", "CUDA's error of a launch"),
     "resource-limit": Rule("memory", "error", "error", "limits of sm_100a"),

@@ -124,14 +124,24 @@ class Judge(Ordering):
                     event,
                     where.at(bad),
                     code,
-                    cause=cause,
-                    first=known_first(old, event, actor),
+                    "equal" if self._stores_the_same(old, event, bad, where) else "",
+                    cause,
+                    known_first(old, event, actor),
                     whole=bool(np.all(bad)),
                 )
                 return
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
             self._report(old, event, where.at(mask), code, rule)
+
+    def _stores_the_same(self, old: Event, event: Event, bad: np.ndarray, where: Region) -> bool:
+        """Whether threads of two CTAs store equal values to the same global memory: it is all one who comes last."""
+        if where.memory.kind != "global" or event.equal is None or not old.writes:
+            return False
+        if old.owner is self and same_cta(old, event):
+            return False
+        equal = event.equal()
+        return bool(np.repeat(equal, len(where.indices) // len(equal))[bad].all())
 
     def _misordered(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region

@@ -47,20 +47,19 @@ class Stepper:
             runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
             if not runnable and self.schedule.lazy and self.release_a_join():
                 continue
-            pipes = [p for p in cluster.pipes.values() if p]
             if self.schedule.delays:
-                runnable = self.prompt(runnable, bool(pipes))
-            if runnable or pipes:
+                runnable = self.prompt(runnable, bool(cluster.pipes))
+            if runnable or cluster.pipes:
                 if self.schedule.polls_end:
                     runnable += self.polls()
-                choice = self.schedule.pick(len(runnable), len(pipes))
+                choice = self.schedule.pick(len(runnable), len(cluster.pipes))
                 if choice < len(runnable):
                     self.step(runnable[choice])
                     self.steps += 1
                     if self.single_blocks and self.steps % TURN_STEPS == 0:
                         self.look_for_progress()
                 else:
-                    land(pipes[choice - len(runnable)].popleft())
+                    land(cluster.pipes.take(choice - len(runnable)))
             elif not (self.release_a_join() or abandon_uninitialised(cluster) or self.end_polls()):
                 if not cluster.groups:
                     if cluster.joins:
@@ -158,9 +157,8 @@ class Stepper:
         if self.polled <= POLL_BLOCKS:
             if not self.polling.nothing_changes(runnable) or self.release_a_join():
                 return
-            pipe = next((p for p in cluster.pipes.values() if p), None)
-            if pipe is not None:
-                land(pipe.popleft())
+            if cluster.pipes:
+                land(cluster.pipes.take(0))
                 return
             if abandon_uninitialised(cluster):
                 return

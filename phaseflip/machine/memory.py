@@ -180,15 +180,24 @@ def observe(
     writes: bool,
     lanes: Any = None,
     strong: str = "",
+    equal: Callable[[], Any] | None = None,
 ) -> None:
     """Tell the race detector of an access; `lanes` are those of the offsets, where these are not one for each lane.
 
-    strong: the scope of a strong access.
+    strong: the scope of a strong access; equal: whether what is stored is there already, for each lane or for all.
     """
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
             g.cta.detector.peer_access(g, place, memory.rank)
-        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes, strong)
+        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes, strong, equal)
+
+
+def _same_bits(one: Any, other: Any, dtype: np.dtype) -> Any:
+    """Whether items of a dtype have the same bits, each; the value may be one for several items."""
+    a = np.atleast_1d(np.asarray(one, dtype))
+    b = np.broadcast_to(np.asarray(other, dtype), a.shape)
+    bits = (np.ascontiguousarray(x).view(np.uint8).reshape(len(a), -1) for x in (a, b))
+    return np.equal(*bits).all(axis=1)
 
 
 @located
@@ -207,11 +216,15 @@ def store(g: Group, place: Place, address: Any, dtype: np.dtype, value: Any) -> 
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
     g.cta.bytes[f"{memory.kind}_stored"] += dtype.itemsize * g.n
-    observe(g, place, memory, offset, dtype.itemsize, True)
     value = to_memory(value, dtype)
     if items.__class__ is int and value.__class__ is np.ndarray and value.ndim:
         value = value[-1]
-    memory.view(dtype)[items] = value
+    there = memory.view(dtype)
+    observe(
+        g, place, memory, offset, dtype.itemsize, True,
+        equal=lambda: _same_bits(there[items], value, dtype),
+    )  # fmt: skip
+    there[items] = value
 
 
 @located
@@ -296,10 +309,14 @@ def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     items = memory.items(offset, nbytes)
     column = register_columns(g, src, nbytes)
     check_registers(g, place, column * nbytes, nbytes)
-    observe(g, place, memory, offset, nbytes, True)
     rows = g.sel if column.__class__ is int else g.lanes
     values = g.cta.frame(raw)[rows, column]
-    memory.view(raw)[items] = values[-1] if items.__class__ is int else values
+    value, there = values[-1] if items.__class__ is int else values, memory.view(raw)
+    observe(
+        g, place, memory, offset, nbytes, True,
+        equal=lambda: _same_bits(there[items], value, raw),
+    )  # fmt: skip
+    there[items] = value
 
 
 @instruction("ld.global")

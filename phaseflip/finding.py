@@ -45,6 +45,8 @@ RULES = {
     "deadlock": Rule("deadlock", "error", "error", "forward progress"),
     "divergent-collective": Rule("protocol", "error", "error", ".sync.aligned; 9.7.13.1, 9.7.16.7"),
     "divergent-collective:exited": Rule("protocol", "note", "note", "bar.sync .aligned, against exit; 9.7.13.1"),
+    "divergent-collective:parted": Rule("protocol", "error", "note", "bar.sync .aligned, with a count; 9.7.13.1"),
+    "divergent-collective:parted-few": Rule("protocol", "note", "note", "bar.sync .aligned, of fewer threads; 9.7.13.1"),
     "barrier-mismatch": Rule("protocol", "error", "error", "bar.sync; 9.7.13.1"),
     "tmem-unallocated": Rule("lifecycle", "error", "error", "tcgen05.alloc; 9.7.16.7"),
     "tmem-leak": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),
@@ -237,8 +239,8 @@ class Findings:
 
     @property
     def wants_races(self) -> bool:
-        """Whether accesses have to be ordered at all."""
-        return "races" in self.categories
+        """Whether accesses have to be ordered at all: for races, and for protocols, which are judged by order too."""
+        return not self.categories.isdisjoint(("races", "protocol"))
 
     @property
     def wants_memory(self) -> bool:

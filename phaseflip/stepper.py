@@ -10,6 +10,7 @@ from .errors import Deadlock, SimulatorFault
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
+from .machine.named_barrier import complete_late_barriers
 from .machine.warp import Group
 from .polling import Polling
 from .schedule import Schedule
@@ -52,7 +53,7 @@ class Stepper:
                         self.look_for_progress()
                 else:
                     land(pipes[choice - len(runnable)].popleft())
-            elif not self.release_a_join() and not abandon_uninitialised(cluster):
+            elif not self.release_a_join() and not self.unstick():
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
@@ -129,9 +130,13 @@ class Stepper:
             if pipe is not None:
                 land(pipe.popleft())
                 return
-            if abandon_uninitialised(cluster):
+            if self.unstick():
                 return
         raise Deadlock(polling_finding(runnable, *self.polling.endless_loop()))
+
+    def unstick(self) -> bool:
+        """Nothing else can happen: let barriers complete that do so late, else waits pass for which no init has come."""
+        return complete_late_barriers(self.cluster.ctas) or abandon_uninitialised(self.cluster)
 
     def meet(self, g: Group) -> Group | None:
         """A group at its join: the whole group if it was the last part, through as many joins as end here."""
@@ -166,6 +171,5 @@ class Stepper:
         g.cta.live_threads -= g.n
         if g.cta.detector is not None:
             g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))
-        for barrier in g.cta.barriers:
-            barrier.settle()
+        g.cta.barriers.exited()
         self.cluster.barrier.exited(g)

@@ -11,10 +11,10 @@ import numpy as np
 from ..errors import KernelFault
 from ..operators import numpy_dtype
 from ..shadow_memory import Shadow
-from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .named_barrier import NamedBarriers
 from .register_pool import RegisterPool
 from .registers import WrittenRegisters
 from .tensor_core import TensorCore
@@ -154,6 +154,8 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: dict[Any, deque[AsyncOperation]] = {}
         self.barrier = ClusterBarrier(self, threads)
+        self.late_barriers = False
+        """Whether named barriers complete only when nothing else can happen."""
         self.multicasts: set[Place] = set()
         """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}

@@ -17,7 +17,8 @@ from ..instructions import instruction
 from ..meeting import warps_meet
 from .memory import LOCAL_BASE
 from .registers import check_registers, write_registers
-from .tensor_memory import WORD, one_warp, split_address
+from .one_warp import one_warp
+from .tensor_memory import WORD, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
 
 if TYPE_CHECKING:

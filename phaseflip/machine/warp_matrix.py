@@ -17,7 +17,7 @@ from ..instructions import instruction
 from ..meeting import warps_meet
 from .memory import RAW, memory_of, register_columns
 from .registers import check_registers, write_registers
-from .tensor_memory import one_warp
+from .one_warp import one_warp
 
 if TYPE_CHECKING:
     from ..finding import Place

@@ -274,7 +274,7 @@ class Findings:
         return sorted(
             self._found.values(),
             key=lambda f: (
-                f.severity != "error", *_turn(f, races), f.file, f.line, f.code
+                f.severity != "error", *_turn(f, races), f.file, f.line, f.code, f.other.line if f.other else 0
             ),
         )  # fmt: skip
 

@@ -16,8 +16,8 @@ from ..errors import BadInput, KernelFault
 from ..instructions import instruction
 from ..meeting import warps_meet
 from .memory import LOCAL_BASE
-from .registers import check_registers, write_registers
 from .one_warp import one_warp
+from .registers import check_registers, write_registers
 from .tensor_memory import WORD, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from phaseflip import simulate
-
 from tests.cases.harness import SCHEDULES, errors, lowered, run
 
 SMALL = (128, 256, 128)

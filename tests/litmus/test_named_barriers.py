@@ -249,7 +249,7 @@ def handed_over(back="barrier"):
                 else:
                     T.ptx.bar.arrive(1, 128)  # again
         else:
-            for i in T.serial(3):
+            for _i in T.serial(3):
                 if back == "barrier":
                     T.ptx.bar.arrive(2, 128)
                 T.ptx.bar.sync(1, 128)

@@ -48,6 +48,8 @@ RULES = {
     "divergent-collective": Rule("protocol", "error", "error", ".sync.aligned; 9.7.13.1, 9.7.16.7"),
     "divergent-collective:exited": Rule("protocol", "note", "note", "bar.sync .aligned, against exit; 9.7.13.1"),
     "cancel-after-failure": Rule("protocol", "error", "error", "clusterlaunchcontrol.try_cancel"),
+    "divergent-collective:parted": Rule("protocol", "error", "note", "bar.sync .aligned, with a count; 9.7.13.1"),
+    "divergent-collective:parted-few": Rule("protocol", "note", "note", "bar.sync .aligned, of fewer threads; 9.7.13.1"),
     "barrier-mismatch": Rule("protocol", "error", "error", "bar.sync; 9.7.13.1"),
     "tmem-unallocated": Rule("lifecycle", "error", "error", "tcgen05.alloc; 9.7.16.7"),
     "tmem-leak": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),
@@ -266,8 +268,8 @@ class Findings:
 
     @property
     def wants_races(self) -> bool:
-        """Whether accesses have to be ordered at all."""
-        return "races" in self.categories
+        """Whether accesses have to be ordered at all: for races, and for protocols, which are judged by order too."""
+        return not self.categories.isdisjoint(("races", "protocol"))
 
     @property
     def wants_memory(self) -> bool:
@@ -301,7 +303,7 @@ class Findings:
         return sorted(
             self._found.values(),
             key=lambda f: (
-                f.severity != "error", *_turn(f, races), f.file, f.line, f.code
+                f.severity != "error", *_turn(f, races), f.file, f.line, f.code, f.other.line if f.other else 0
             ),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ import numpy as np
 from .advice import Cause, race_report
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
-from .known_order import known_first
+from .known_order import COLLECTIVE, different_threads, known_first, stores_the_same
 from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .order_advice import COMMITTED, DRAINS, FILLS, same_cta
 from .ordering import COPIES, Actor, Ordering, Ticket
@@ -21,9 +21,6 @@ from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
 from .strong_order import Flags, includes_both
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
-
-COLLECTIVE = "tcgen05.alloc"
-"""Writes the address as one store of the warp."""
 
 
 class Launch:
@@ -124,7 +121,7 @@ class Judge(Ordering):
                     event,
                     where.at(bad),
                     code,
-                    "equal" if self._stores_the_same(old, event, bad, where) else "",
+                    "equal" if stores_the_same(old, event, bad, where) else "",
                     cause,
                     known_first(old, event, actor),
                     whole=bool(np.all(bad)),
@@ -133,15 +130,6 @@ class Judge(Ordering):
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
             self._report(old, event, where.at(mask), code, rule)
-
-    def _stores_the_same(self, old: Event, event: Event, bad: np.ndarray, where: Region) -> bool:
-        """Whether threads of two CTAs store equal values to the same global memory: it is all one who comes last."""
-        if where.memory.kind != "global" or event.equal is None or not old.writes:
-            return False
-        if old.owner is self and same_cta(old, event):
-            return False
-        equal = event.equal()
-        return bool(np.repeat(equal, len(where.indices) // len(equal))[bad].all())
 
     def _misordered(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
@@ -243,7 +231,9 @@ class Judge(Ordering):
         if old.units is None:  # all of these threads touched every unit
             late = old.agents[seen[old.agents] < old.epochs]
             if where.agents is None:
-                return everything if self._others(old, late, event, actor.lanes, same) else None
+                return (
+                    everything if different_threads(old, late, event, actor.lanes, same) else None
+                )
             one = len(late) == 1
             collides = (
                 (where.agents[everything] >> same != late[0] >> same)
@@ -279,19 +269,6 @@ class Judge(Ordering):
             return self.copies.own(agents, numbers, where.agents[everything][rows])
         one = actor.lanes[0] if len(actor.lanes) == 1 else -1
         return self.copies.own(agents, numbers, one)
-
-    @staticmethod
-    def _others(old: Event, late: np.ndarray, event: Event, lanes: np.ndarray, same: int) -> bool:
-        """Both accesses are by several threads to the same units: whether two different threads collide.
-
-        A collective store is its whole warp's: no lane of the warp collides with it.
-        """
-        if event.place.mnemonic == COLLECTIVE:
-            return len(np.setdiff1d(late, lanes)) > 0
-        if old.place.mnemonic == COLLECTIVE:
-            return len(np.setdiff1d(lanes, old.agents)) > 0
-        late, lanes = np.unique(late >> same), np.unique(lanes >> same)
-        return len(late) > 1 or len(lanes) > 1 or late[0] != lanes[0]
 
     def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
         """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""

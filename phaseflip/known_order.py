@@ -1,11 +1,19 @@
-"""Which of two accesses that race comes first, where their agents' knowledge tells it."""
+"""Of two accesses that race: which comes first, by what their agents know, and whether it matters who comes last."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from .order_advice import same_cta
 from .ordering import Actor
 from .program_order import place_decides
-from .shadow_memory import Event
+from .shadow_memory import Event, Region
 from .vector_clock import SEEN
+
+COLLECTIVE = "tcgen05.alloc"
+"""Writes the address as one store of the warp."""
 
 
 def known_first(old: Event, event: Event, actor: Actor) -> Event | None:
@@ -30,3 +38,29 @@ def known_first(old: Event, event: Event, actor: Actor) -> Event | None:
             return read
         replaced = replaced.replaces
     return None
+
+
+def different_threads(
+    old: Event, late: np.ndarray, event: Event, lanes: np.ndarray, same: int
+) -> bool:
+    """Both accesses are by several threads to the same units: whether two different threads collide.
+
+    A collective store is its whole warp's: no lane of the warp collides with it. same: bits of a thread's number that do
+    not count.
+    """
+    if event.place.mnemonic == COLLECTIVE:
+        return len(np.setdiff1d(late, lanes)) > 0
+    if old.place.mnemonic == COLLECTIVE:
+        return len(np.setdiff1d(lanes, old.agents)) > 0
+    late, lanes = np.unique(late >> same), np.unique(lanes >> same)
+    return len(late) > 1 or len(lanes) > 1 or bool(late[0] != lanes[0])
+
+
+def stores_the_same(old: Event, event: Event, bad: Any, where: Region) -> bool:
+    """Whether threads of two CTAs store equal values to the same global memory: it is all one who comes last."""
+    if where.memory.kind != "global" or event.equal is None or not old.writes:
+        return False
+    if old.owner is event.owner and same_cta(old, event):
+        return False
+    equal = event.equal()
+    return bool(np.repeat(equal, len(where.indices) // len(equal))[bad].all())

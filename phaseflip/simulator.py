@@ -18,9 +18,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .arrays import check_writable, checked_arguments, copy_back, from_stored, stored_bytes
-from .errors import BadInput, Deadlock, FindingWarning, KernelFault
+from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
 from .finding import Finding, Findings
-from .host import Launch
 from .launch_control import LaunchControl
 from .machine.cta import CTA, Cluster
 from .machine.mbarrier_findings import report_uninitialised
@@ -77,42 +76,50 @@ def simulate(
     Raises BadInput for arrays that do not fit, for unknown names, and for delays of threads that the kernel does not have.
     """
     lowered = _lowered(kernel)
-    policy = parse_schedule(schedule)
+    parse_schedule(schedule)
     arguments = checked_arguments(lowered.signature, inputs)
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     started = time.perf_counter()
     lowered.program  # noqa: B018 - translates on first use, which is timed
     translated = time.perf_counter()
-    launch = lowered.host.launch(arguments)
-    memories = _global_memories(lowered.parameters, arrays)
-    findings = Findings(checks, profile)
-    machine = _Machine(lowered, launch, memories, policy, findings)
-    stopped = False
-    # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
-    with np.errstate(all="ignore"), _blas().limit(limits=1):
-        try:
-            machine.run(progress)
-        except KernelFault as fault:
-            stopped = True
-            findings.add(
-                Finding(
-                    fault.code, fault.detail, place=fault.site, what=fault.agent, fix=fault.fix
-                ),
-                always=True,
-            )
-        except Deadlock as deadlock:
-            stopped = True
-            findings.add(deadlock.finding, always=True)
+    try:
+        machine = _Machine(lowered, arguments, parse_schedule(schedule), Findings(checks, profile))
+        stopped = _run(machine, progress)
+    except UncertainBarrier:
+        machine = _Machine(lowered, arguments, parse_schedule(schedule), Findings(checks, profile))
+        machine.late_barriers = True
+        stopped = _run(machine, progress)
     results = {
         name: from_stored(memory.data[: memory.size], array)
-        for (name, _, _), memory, array in zip(lowered.parameters, memories, arrays, strict=True)
+        for (name, _, _), memory, array in zip(
+            lowered.parameters, machine.memories, arrays, strict=True
+        )
     }
     seconds = {
         "lower": lowered.seconds,
         "translate": translated - started,
         "simulate": time.perf_counter() - translated,
     }
-    return Run(results, findings.all(), machine.counters(), seconds, policy.name, stopped)
+    found = machine.findings.all()
+    return Run(results, found, machine.counters(), seconds, machine.schedule.name, stopped)
+
+
+def _run(machine: _Machine, progress: Progress | None) -> bool:
+    """Run a launch to its end, or until something stops it, which becomes a finding; whether something did."""
+    # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
+    with np.errstate(all="ignore"), _blas().limit(limits=1):
+        try:
+            machine.run(progress)
+        except KernelFault as fault:
+            stop = Finding(
+                fault.code, fault.detail, place=fault.site, what=fault.agent, fix=fault.fix
+            )
+        except Deadlock as deadlock:
+            stop = deadlock.finding
+        else:
+            return False
+    machine.findings.add(stop, always=True)
+    return True
 
 
 @functools.cache
@@ -185,13 +192,16 @@ class _Machine:
     def __init__(
         self,
         lowered: Any,
-        launch: Launch,
-        memories: list[Memory],
+        arguments: list[Any],
         schedule: Schedule,
         findings: Findings,
     ) -> None:
-        program = self.program = lowered.program
-        self.memories, self.schedule, self.findings = memories, schedule, findings
+        program, launch = lowered.program, lowered.host.launch(arguments)
+        arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+        self.program, self.schedule, self.findings = program, schedule, findings
+        self.memories = _global_memories(lowered.parameters, arrays)
+        self.late_barriers = False
+        """Whether named barriers complete late, since an earlier run has met an arrival that is not certain."""
         self.names = [name for name, _, _ in lowered.parameters]
         self.race_checks = RaceLaunch(findings) if findings.wants_races else None
         extents = program.extents | launch.extents
@@ -296,6 +306,7 @@ class _Machine:
             self.tensor_maps,
         )
         cluster.launch_control = self.launch_control
+        cluster.late_barriers = self.late_barriers
         for rank in range(self.cluster_ctas):
             self.start_cta(cluster, rank, index)
         try:
@@ -308,6 +319,8 @@ class _Machine:
     def settle(self, cluster: Cluster) -> None:
         """Threads have exited or stopped: report what could not be judged before."""
         report_uninitialised(cluster)
+        for cta in cluster.ctas:
+            cta.barriers.stopped()
         if cluster.detector is not None:
             cluster.detector.finish()
 

@@ -12,6 +12,7 @@ from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
 from .machine.mbarrier_polls import Poll
+from .machine.named_barrier import complete_late_barriers
 from .machine.strong_accesses import StrongLoad
 from .machine.warp import Group
 from .polling import Polling
@@ -60,7 +61,7 @@ class Stepper:
                         self.look_for_progress()
                 else:
                     land(cluster.pipes.take(choice - len(runnable)))
-            elif not (self.release_a_join() or abandon_uninitialised(cluster) or self.end_polls()):
+            elif not (self.release_a_join() or self.unstick() or self.end_polls()):
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
@@ -160,9 +161,13 @@ class Stepper:
             if cluster.pipes:
                 land(cluster.pipes.take(0))
                 return
-            if abandon_uninitialised(cluster):
+            if self.unstick():
                 return
         raise Deadlock(polling_finding(runnable, *self.polling.endless_loop()))
+
+    def unstick(self) -> bool:
+        """Nothing else can happen: let barriers complete that do so late, else waits pass for which no init has come."""
+        return complete_late_barriers(self.cluster.ctas) or abandon_uninitialised(self.cluster)
 
     def meet(self, g: Group) -> Group | None:
         """A group at its join: the whole group if it was the last part, through as many joins as end here."""
@@ -197,6 +202,5 @@ class Stepper:
         g.cta.live_threads -= g.n
         if g.cta.detector is not None:
             g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))
-        for barrier in g.cta.barriers:
-            barrier.settle()
+        g.cta.barriers.exited()
         self.cluster.barrier.exited(g)

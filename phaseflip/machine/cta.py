@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ..errors import KernelFault
 from ..operators import numpy_dtype
 from ..shadow_memory import Shadow
-from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .named_barrier import NamedBarriers
 from .pipes import Pipes
 from .register_pool import RegisterPool
 from .registers import Bits, WrittenRegisters
@@ -93,8 +92,6 @@ class CTA:
         self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
         self.tmem = TensorMemory(threads)
         self.barriers = NamedBarriers(self)
-        self.reductions: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
-        """Round of a named barrier -> the predicates that threads have brought to it."""
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
@@ -170,6 +167,8 @@ class Cluster:
         """The clusters of the launch that have not started."""
         self.looks: dict[tuple[int, int, int], bytes] = {}
         """(Rank of the CTA, first lane, instruction) -> what a strong load has found there."""
+        self.late_barriers = False
+        """Whether named barriers complete only when nothing else can happen."""
         self.multicasts: set[Place] = set()
         """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}

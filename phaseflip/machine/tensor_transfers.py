@@ -16,9 +16,10 @@ from ..errors import BadInput, KernelFault
 from ..instructions import instruction
 from ..meeting import warps_meet
 from .memory import LOCAL_BASE
+from .one_warp import one_warp
 from .pipes import Awaited
 from .registers import check_registers, start_loading, write_registers
-from .tensor_memory import WORD, one_warp, split_address
+from .tensor_memory import WORD, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from ..errors import KernelFault
 from ..instructions import instruction
 from ..meeting import warps_meet
 from .memory import RAW, memory_of, observe, register_columns
+from .one_warp import one_warp
 from .registers import check_registers, write_registers
-from .tensor_memory import one_warp
 
 if TYPE_CHECKING:
     from ..finding import Place

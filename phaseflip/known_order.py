@@ -40,9 +40,7 @@ def known_first(old: Event, event: Event, actor: Actor) -> Event | None:
     return None
 
 
-def different_threads(
-    old: Event, late: np.ndarray, event: Event, lanes: np.ndarray, same: int
-) -> bool:
+def different_threads(old: Event, late: np.ndarray, event: Event, lanes: Any, same: int) -> bool:
     """Both accesses are by several threads to the same units: whether two different threads collide.
 
     A collective store is its whole warp's: no lane of the warp collides with it. same: bits of a thread's number that do

@@ -135,7 +135,7 @@ class RaceDetector(HiddenReadJudge):
         """An instruction or operation is about to tell of its accesses to a memory."""
         self.step_start = len(self.launch.events)
         if writes and memory.shadow.deferred is not None:
-            self._replay(memory.shadow)
+            self._replay(memory)
 
     def told(
         self, memory: Any, offset: np.ndarray, nbytes: int, event: Event, actor: Actor

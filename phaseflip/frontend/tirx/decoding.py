@@ -20,7 +20,8 @@ def decode(call: ir.Call) -> Decoded:
         if decoder is None:
             raise UnsupportedInstruction(
                 f"{call.site}: the simulator does not know the CUDA helper {name}; "
-                "use an intrinsic of TVM in its place, or add its meaning to HELPERS_0_26 in phaseflip/frontend/tirx/v0_26/intrinsics.py"
+                "use an intrinsic of TVM in its place, or add its meaning to HELPERS_0_26 in"
+                " phaseflip/frontend/tirx/v0_26/intrinsics.py"
             )
         return _decoded(decoder, call, call.args[1:-1])  # the last one is the source text
     if decoder is None:

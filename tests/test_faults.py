@@ -153,6 +153,10 @@ def test_find_fault() -> None:
         find_fault("x")
 
 
+def test_every_file_of_faults_is_found() -> None:
+    assert (len(CATALOGUE), len(mutations())) == (75, 25)  # one file not found would be many less
+
+
 def test_kinds_do_not_mix() -> None:
     assert {f.kind for f in catalogue()} == {"catalogue"}
     assert {f.kind for f in mutations()} == {"mutation"} and no_op().kind == "control"

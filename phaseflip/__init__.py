@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         KernelFault,
         UnsupportedInstruction,
     )
-    from phaseflip.findings.finding import Finding
+    from phaseflip.findings import Finding
     from phaseflip.frontend.tirx.lowering import LoweredKernel, lower
     from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
     from phaseflip.run.simulator import Run, launch, simulate
@@ -32,7 +32,7 @@ _MODULE_OF = {
     "FindingWarning": "errors",
     "KernelFault": "errors",
     "UnsupportedInstruction": "errors",
-    "Finding": "findings.finding",
+    "Finding": "findings",
     "Kernel": "gemm.kernel",
     "ShapeRule": "gemm.kernel",
     "Tolerance": "gemm.kernel",

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from phaseflip.faults import as_studied, catalogue, find_fault, is_title, matching, shapes_for
-from phaseflip.findings.finding import errors
+from phaseflip.findings import errors
 from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.gemm.verify import Verdict, verify
 from phaseflip.study.mutant_run import Mutant, make_mutant, oracles_alone

@@ -7,7 +7,8 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from phaseflip import lower, simulate
-from phaseflip.findings.finding import Finding, Findings, Place, flip
+from phaseflip.findings import Finding, Findings, flip
+from phaseflip.ir.place import Place
 from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from phaseflip import lower, simulate
-from phaseflip.findings.finding import Place
 from phaseflip.gemm.verify import verify
+from phaseflip.ir.place import Place
 from phaseflip.machine.sync.bar import BarrierWait
 from phaseflip.machine.sync.named_barrier import Arrival, NamedBarrier
 from phaseflip.ordering.knowledge import Clock

@@ -18,8 +18,9 @@ import pytest
 
 import phaseflip.gemm.kernel
 from phaseflip.cli.main import main as cli
-from phaseflip.findings.finding import Finding, Place, render
+from phaseflip.findings import Finding, render
 from phaseflip.gpu import devices
+from phaseflip.ir.place import Place
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = {

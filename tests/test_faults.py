@@ -24,7 +24,7 @@ from phaseflip.faults import (
     shapes_for,
 )  # fmt: skip
 from phaseflip.faults.fault import FAULTS
-from phaseflip.findings.finding import RULES, Finding
+from phaseflip.findings import RULES, Finding
 from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.frontend.tirx.lowering import generated
 from phaseflip.gemm.kernel import find_kernel, list_kernels

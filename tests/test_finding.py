@@ -5,18 +5,18 @@ import json
 import pytest
 
 from phaseflip.errors import BadInput
-from phaseflip.findings.finding import (
+from phaseflip.findings import (
     CATEGORIES,
     PROFILES,
     RULES,
     Finding,
     Findings,
-    Place,
     agree,
     errors,
     parse_checks,
     render,
 )
+from phaseflip.ir.place import Place
 
 A, B = Place("ld.shared", "k.py", 7, 3), Place("st.shared", "k.py", 4, 1)
 RACE = Finding(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from phaseflip.errors import BadInput
-from phaseflip.findings.finding import render
+from phaseflip.findings import render
 from phaseflip.gemm.verify import verify
 from phaseflip.gpu import worker as gpu_run
 from phaseflip.gpu.worker import Gpu, current_gpu, running_on

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from phaseflip.findings.finding import Place
+from phaseflip.ir.place import Place
 from phaseflip.machine.sync.mbarrier import Mbarrier
 from phaseflip.machine.sync.mbarrier_wait import MbarrierWait
 

@@ -10,7 +10,7 @@ import pytest
 
 from phaseflip import BadInput, lower
 from phaseflip.faults import Fault, find_fault, mutations
-from phaseflip.findings.finding import errors
+from phaseflip.findings import errors
 from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.gemm.kernel import find_kernel
 from phaseflip.gemm.verify import verify

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.findings.finding import Place
+from phaseflip.ir.place import Place
 from phaseflip.ordering.knowledge import PAST, SEEN, Clock
 from phaseflip.races.cta_lifetime import PeerAccesses
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaseflip.findings.finding import Findings, Place
+from phaseflip.findings import Findings
+from phaseflip.ir.place import Place
 from phaseflip.machine.memory.load_store import Memory
 from phaseflip.ordering.knowledge import join, restrict, united
 from phaseflip.races.detector import Launch, RaceDetector

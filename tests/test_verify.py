@@ -11,9 +11,10 @@ import pytest
 
 import phaseflip.run.simulator
 from phaseflip.errors import BadInput
-from phaseflip.findings.finding import Finding, Place
+from phaseflip.findings import Finding
 from phaseflip.gemm.kernel import Kernel, find_kernel
 from phaseflip.gemm.verify import replay_line, verify
+from phaseflip.ir.place import Place
 from phaseflip.run.simulator import Run
 
 SHAPE = (128, 128, 64)

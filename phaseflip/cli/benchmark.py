@@ -85,7 +85,7 @@ def _benchmark(args: argparse.Namespace) -> Outcome:
     if not 3 <= args.rounds <= LARGEST_ROUNDS:
         raise BadInput(f"argument --rounds: {args.rounds} is not 3 to {LARGEST_ROUNDS}")
     from phaseflip.cli.gpu import chosen
-    from phaseflip.findings.finding import errors, render
+    from phaseflip.findings import errors, render
     from phaseflip.gemm.verify import verify
     from phaseflip.gpu.prebuilt import find_prebuilt
     from phaseflip.timing.kernel_times import time_kernel

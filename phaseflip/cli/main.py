@@ -223,7 +223,7 @@ def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int]
 def _run(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     from phaseflip.cli.gpu import chosen
-    from phaseflip.findings.finding import render
+    from phaseflip.findings import render
     from phaseflip.gemm.verify import verify
 
     shape = (args.M, args.N, args.K)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import BadInput
-from ..findings.finding import errors
+from ..findings import errors
 from ..gpu.capability import foreign_instruction
 from ..gpu.nvcc import find_nvcc
 from ..system.folders import files_in

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from ..findings.finding import RULES, Finding, errors
+from ..findings import RULES, Finding, errors
 from ..gemm.kernel import find_kernel
 from ..grammar import counted
 from .example import Example

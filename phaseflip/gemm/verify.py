@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phaseflip.errors import BadInput
-from phaseflip.findings.finding import Finding, Findings, Place, errors, render
+from phaseflip.findings import Finding, Findings, errors, render
 from phaseflip.gemm import oracle, poison
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gemm.kernel import Kernel, Operands
 from phaseflip.gemm.oracle import OracleResult
 from phaseflip.gpu.worker import current_gpu
 from phaseflip.ir import arithmetic as operators
+from phaseflip.ir.place import Place
 from phaseflip.run.schedule import parse_schedule
 from phaseflip.system.user_code import one_line, users_code
 

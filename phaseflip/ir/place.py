@@ -1,13 +1,41 @@
-"""Which of two accesses is first in the program, where nothing orders them: what a race is called follows from it."""
+"""Place: an instruction of the kernel. And which of two accesses is first in the program, where nothing orders them:
+what a race is called follows from it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
-
-from ..findings.finding import Place
 
 Position = tuple[tuple[int, ...], int]
 """Iterations of the enclosing loops, outermost first, and place in the program."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An instruction of the kernel: mnemonic and line, and its place in the program.
+
+    `order` counts instructions in program order, `loops` are the register slots that hold the iteration numbers of the
+    enclosing loops, outermost first, `extents` their numbers of iterations (0: not constant), `branches` the blocks of the
+    enclosing branches. Two instructions of one mnemonic on one line are the same place to a reader.
+
+    private: what nvcc takes for granted of the global memory under a plain load. "read-only": nothing changes it while the
+    kernel runs, so the load is ld.global.nc. "restrict": only the thread's own plain stores do, so the value of an earlier
+    load or store may serve, and the load may move across barriers. "": nothing, or it is no plain load.
+    """
+
+    mnemonic: str = ""
+    file: str = ""
+    line: int = 0
+    order: int = field(default=0, compare=False)
+    loops: tuple[int, ...] = field(default=(), compare=False)
+    private: str = field(default="", compare=False)
+    branches: tuple[int, ...] = field(default=(), compare=False)
+    extents: tuple[int, ...] = field(default=(), compare=False)
+    callers: tuple[tuple[str, int], ...] = ()
+    """Of an instruction in a @T.inline function, file and line of its call, and of the calls around that."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 class Placed(Protocol):

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..findings.finding import Place
+from ..ir.place import Place
+
+EXIT = -1
+"""The successor of a block after which the thread has returned."""
 
 SHARED_START = 1024
 """Byte offset of a kernel's shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""

@@ -21,15 +21,16 @@ from .threads.registers import Bits, WrittenRegisters
 from .threads.setmaxnreg import RegisterPool
 
 if TYPE_CHECKING:
-    from ..findings.finding import Finding, Findings, Place
+    from ..findings import Finding, Findings
+    from ..ir.place import Place
     from ..ir.program import Program
     from ..races.detector import RaceDetector
-    from ..run.launch_control import LaunchControl
     from .copies.bulk_copy import BulkGroups
     from .copies.cp_async import ThreadCopies
     from .copies.tensor_map import TensorMap
     from .tcgen05.allocation import PairAllocation
     from .tcgen05.ld_st import Transfer
+    from .threads.launch_control import LaunchControl
     from .threads.warp import Group, Join
     from .wgmma.mma import WarpState
 

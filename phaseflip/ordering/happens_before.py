@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..races.cta_lifetime import PeerAccesses
 from .copy_order import Copies
 from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
 from .knowledge import PAST, SEEN, TCGEN05, Clock, Part, join, meet
@@ -82,7 +81,6 @@ class Ordering:
 
     def __init__(self, threads: int, cta_threads: int, copies: bool = False) -> None:
         self.threads, self.cta_threads = threads, cta_threads
-        self.peers = PeerAccesses()
         self.copies = Copies(threads) if copies else None
         self.first_queue = 2 * threads if copies else threads
         self.size = self.first_queue + 16
@@ -283,16 +281,6 @@ class Ordering:
     def fence_after(self, g: Any) -> None:
         """tcgen05.fence::after_thread_sync: later tcgen05 operations come after all that the threads have observed."""
         g.knowledge = [Part(p.lanes, p.clock, p.proxy_fence, p.clock) for p in g.knowledge]
-
-    def peer_access(self, g: Any, place: Any, rank: int) -> None:
-        """The threads access memory of another CTA of the cluster."""
-        own = g.lanes + g.cta.first_component
-        self.peers.threads(rank, own, self.epochs[own], place, g.agents(g.lanes))
-
-    def operation_reaches(self, cta: Any, ticket: Ticket) -> None:
-        """An asynchronous operation accesses memory of a CTA of the cluster."""
-        own = ticket.issuer // self.cta_threads == cta.rank
-        self.peers.operation(cta.rank, ticket, own)
 
     # -- asynchronous operations ------------------------------------------------------------------------------------
     def issue(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..findings.finding import Finding, Findings
+from ..findings import Finding, Findings
 from ..ir.place import Step, comes_first
 from ..ordering.happens_before import COPIES, Actor, Ordering, Ticket
 from ..ordering.knowledge import ASYNC, PAST, SCOPED, SEEN, TCGEN05

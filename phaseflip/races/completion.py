@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..findings.finding import Finding, Place
-from ..ir.place import Position, Step, comes_first
+from ..findings import Finding
+from ..ir.place import Place, Position, Step, comes_first
 from .remedies import BIT, COMMIT, act, between, meeting_after_copy
 from .shadow import Event
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..findings.finding import Finding
+from ..findings import Finding
 from ..ordering.knowledge import PAST, Clock, Knowledge, join
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from ..ordering.happens_before import Actor, Ticket
 from ..ordering.knowledge import Clock, among
 from .collision import Launch
+from .cta_lifetime import PeerAccesses
 from .explanation import private_load_report
 from .hidden_reads import HiddenReadJudge
 from .shadow import Event, Region, Shadow, numbers
@@ -39,6 +40,17 @@ class RaceDetector(HiddenReadJudge):
     ) -> None:
         super().__init__(launch, threads, cta_threads, copies)
         self.nothing_known = Clock.zero(threads)
+        self.peers = PeerAccesses()
+
+    def peer_access(self, g: Any, place: Any, rank: int) -> None:
+        """The threads access memory of another CTA of the cluster."""
+        own = g.lanes + g.cta.first_component
+        self.peers.threads(rank, own, self.epochs[own], place, g.agents(g.lanes))
+
+    def operation_reaches(self, cta: Any, ticket: Ticket) -> None:
+        """An asynchronous operation accesses memory of a CTA of the cluster."""
+        own = ticket.issuer // self.cta_threads == cta.rank
+        self.peers.operation(cta.rank, ticket, own)
 
     # -- accesses ---------------------------------------------------------------------------------------------------
     def thread_access(

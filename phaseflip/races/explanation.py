@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..findings.finding import ONLY_THEN, Finding, Place, agree, flip, phase_name
-from ..ir.place import comes_first
+from ..findings import ONLY_THEN, Finding, agree, flip, phase_name
+from ..ir.place import Place, comes_first
 from ..ordering.knowledge import SEEN
 from .remedies import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
 from .shadow import Event

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..findings.finding import CLUSTER_BARRIER
+from ..findings import CLUSTER_BARRIER
 from ..ordering.copy_order import same_threads, threads_of, waited_for
 from ..ordering.knowledge import SEEN
 from .shadow import Event

@@ -16,9 +16,6 @@ _ONLY_IN_TORCH = (
 )  # fmt: skip
 """Types of torch that NumPy has from ml_dtypes alone."""
 
-SCALARS = ("int32", "int64", "uint32", "float32", "float64")
-"""Types of numbers that TVM's runtime can pass to a kernel by value."""
-
 Signature = Sequence[tuple[str, str, tuple[int, ...] | None]]
 
 
@@ -52,19 +49,6 @@ def checked_arguments(signature: Signature, arguments: Sequence[Any]) -> list[An
                     f"{name} overlaps {other} in memory; the kernel assumes that they do not, so pass a copy"
                 )
     return checked
-
-
-def by_value(name: str, dtype: str) -> str:
-    """The dtype of a parameter that is no buffer; BadInput if it is no number that TVM's runtime can pass to a kernel."""
-    if dtype in SCALARS:
-        return dtype
-    if dtype in ("handle", "void"):
-        raise BadInput(
-            f"parameter {name} of the kernel is neither a buffer nor a number; declare it as T.Buffer(shape, dtype)"
-        )
-    raise BadInput(
-        f"parameter {name} of the kernel is a {dtype} by value; TVM's runtime passes {', '.join(SCALARS)}"
-    )
 
 
 def number(value: Any, name: str, dtype: str) -> int | float:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..findings.finding import Finding, Place, agree
+from ..findings import Finding, agree
+from ..ir.place import Place
 from ..machine.cta import Cluster
 from ..machine.sync.bar import BarrierWait
 from ..machine.sync.cluster_barrier import ClusterWait

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..findings.finding import Place
+from ..ir.place import Place
 
 if TYPE_CHECKING:
     from ..ir.program import Program

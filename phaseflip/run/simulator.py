@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
-from ..findings.finding import Finding, Findings
+from ..findings import Finding, Findings
 from ..ir.program import SHARED_START
 from ..machine.copies.tensor_map import TensorMap
 from ..machine.copies.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import Deadlock, SimulatorFault
-from ..findings.finding import Finding
+from ..findings import Finding
+from ..ir.program import EXIT
 from ..machine.cta import Cluster, land
 from ..machine.memory.strong import StrongLoad
 from ..machine.sync.mbarrier import abandon_uninitialised
@@ -13,7 +14,6 @@ from ..machine.sync.mbarrier_polls import Poll
 from ..machine.sync.named_barrier import complete_late_barriers
 from ..machine.threads.divergence import PARTED
 from ..machine.threads.warp import Group
-from ..translate.control_flow import EXIT
 from .deadlock import deadlock_finding, polling_finding
 from .polling import Polling
 from .schedule import Schedule

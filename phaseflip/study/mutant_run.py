@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadInput, BadSchedule
-from ..findings.finding import RULES, Finding, errors
+from ..findings import RULES, Finding, errors
 from ..gemm.kernel import Kernel, find_kernel
 from ..gemm.oracle import OracleResult
 from ..gemm.verify import Verdict, lowered, verify

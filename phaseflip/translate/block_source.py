@@ -9,13 +9,13 @@ import numpy as np
 
 from ..ir import arithmetic as operators
 from ..ir.instruction import REGISTRY
-from ..ir.program import Flow
+from ..ir.program import EXIT, Flow
 from ..machine.memory import load_store as memory
 from ..machine.memory.unrolled import UNROLLED
 from ..machine.tcgen05 import mma as tensor_core
 from ..machine.threads import registers, warp
 from ..machine.threads.divergence import branch, split
-from .control_flow import EXIT, immediate_post_dominators, live_in
+from .control_flow import immediate_post_dominators, live_in
 
 
 class Block:

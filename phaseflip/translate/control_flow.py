@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-EXIT = -1
-"""The successor of a block after which the thread has returned."""
+from ..ir.program import EXIT
 
 
 def immediate_post_dominators(successors: dict[int, list[int]]) -> dict[int, int]:

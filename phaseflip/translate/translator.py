@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UnsupportedInstruction
-from ..findings.finding import Place
 from ..ir import nodes as ir
 from ..ir.instruction import INLINE, REGISTRY, Decoded
-from ..ir.program import Program
+from ..ir.place import Place
+from ..ir.program import EXIT, Program
 from ..ir.queries import constant_range, ends_block, plain, private_loads, shared_uses
 from . import vector_loops
 from .block_source import Block, namespace, render
-from .control_flow import EXIT
 from .expressions import ExpressionWriter
 from .layout import Layout
 

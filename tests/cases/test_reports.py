@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.findings.finding import render
+from phaseflip.findings import render
 from phaseflip.ir.program import Program, View
 from phaseflip.study.mutant_run import make_mutant
 from tests.cases.harness import SCHEDULES, errors

@@ -16,7 +16,6 @@ from typing import Any
 import tvm
 
 from ...errors import BadInput, UnsupportedInstruction
-from ...gemm.kernel import Kernel
 from ...ir import nodes as ir
 from ...system.interrupts import interrupts_heard
 from . import reader as tir
@@ -84,7 +83,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     """
     check_tvm_version()
     if not isinstance(func, tvm.tirx.PrimFunc):
-        hint = "; its build(M, N, K) gives one" if isinstance(func, Kernel) else ""
+        hint = "; its build(M, N, K) gives one" if callable(getattr(func, "build", None)) else ""
         raise BadInput(f"a kernel is a TVM PrimFunc (T.prim_func), not {type(func).__name__}{hint}")
     signature = tir.function_parameters(func)
     started = time.perf_counter()

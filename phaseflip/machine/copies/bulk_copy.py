@@ -24,7 +24,7 @@ from ..sync.mbarrier import Mbarrier, barrier_at, check_init_fence
 from ..sync.mbarrier_instructions import intended_phase
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...ordering.happens_before import Ticket
     from ...ordering.knowledge import Clock
     from ..cta import CTA

@@ -23,7 +23,7 @@ from ..operation import ThreadOperation
 from ..sync.mbarrier_instructions import own_barrier
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...ordering.copy_order import CopyTicket
     from ...ordering.knowledge import Clock
     from ..cta import CTA

@@ -18,7 +18,7 @@ from .bulk_copy import Copy, copy_to, start_load, start_store
 from .tensor_map import NAN_FILL, TensorMap
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..cta import CTA
     from ..threads.warp import Group
 

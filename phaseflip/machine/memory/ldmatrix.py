@@ -20,7 +20,7 @@ from ..threads.registers import check_registers, write_registers
 from .load_store import RAW, memory_of, observe, register_columns
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..threads.warp import Group
     from .load_store import Memory
 

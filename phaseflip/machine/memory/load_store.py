@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import KernelFault, located
-from ...findings.finding import Finding, agree
+from ...findings import Finding, agree
 from ...ir.arithmetic import from_memory, rounded, to_memory
 from ...ir.instruction import instruction
 from ..threads.registers import check_registers, write_registers
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...races.shadow import Shadow
     from ..threads.warp import Group
 

@@ -26,7 +26,7 @@ from .load_store import (
 )
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..threads.warp import Group
 
 

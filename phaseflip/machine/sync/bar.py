@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import KernelFault
-from ...findings.finding import Finding, agree
+from ...findings import Finding, agree
 from ...ir.instruction import instruction
-from ...translate.control_flow import EXIT
+from ...ir.program import EXIT
 from ..threads.divergence import Parted, split
 from ..threads.warp import WARP
 from .named_barrier import Arrival, NamedBarrier
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..threads.warp import Group
 
 BARRIERS = 16

@@ -14,7 +14,7 @@ from ...ir.instruction import instruction
 from .bar import BarrierWait, check_whole_warps, meet
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..threads.divergence import Parted
     from ..threads.warp import Group
     from .named_barrier import Arrival, NamedBarrier

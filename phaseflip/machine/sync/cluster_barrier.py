@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import KernelFault
-from ...findings.finding import Finding, agree
+from ...findings import Finding, agree
 from ...ir.instruction import instruction
 from ...ordering.knowledge import join
 from ..memory.load_store import RANK_SHIFT, SHARED_BASE
 from .named_barrier import Round
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...ordering.knowledge import Clock
     from ..cta import Cluster
     from ..threads.warp import Group

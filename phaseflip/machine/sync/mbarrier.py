@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import KernelFault
-from ...findings.finding import Place
+from ...ir.place import Place
 from ...ordering.knowledge import ASYNC, PAST, SEEN, Clock, join
 from ..memory.load_store import SHARED_BASE
 from ..threads.warp import Agents

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...errors import KernelFault
 from ...ir.instruction import instruction
+from ...ir.program import EXIT
 from ...ordering.happens_before import FreshWait
 from ...ordering.knowledge import Clock
-from ...translate.control_flow import EXIT
 from ..memory.load_store import MBARRIER_BYTES
 from ..threads.divergence import Parted, split
 from . import mbarrier_report as findings
@@ -23,7 +23,7 @@ from .mbarrier_report import Repeated
 from .mbarrier_wait import LanesWait, MbarrierWait, Parts, consume, report_if_lapped
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..threads.warp import Group
 
 

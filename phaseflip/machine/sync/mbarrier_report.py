@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...findings.finding import CLUSTER_BARRIER, ONLY_THEN, Finding, Place, agree, flip, phase_name
+from ...findings import CLUSTER_BARRIER, ONLY_THEN, Finding, agree, flip, phase_name
+from ...ir.place import Place
 from ...ordering.knowledge import PAST, Clock
 from ..memory.load_store import MBARRIER_BYTES
 

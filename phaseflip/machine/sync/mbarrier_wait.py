@@ -11,7 +11,7 @@ from ...ordering.knowledge import united
 from . import mbarrier_report as findings
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..threads.warp import Group
     from .mbarrier import Mbarrier
 

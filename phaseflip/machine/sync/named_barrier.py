@@ -23,7 +23,7 @@ from . import named_barrier_report as findings
 if TYPE_CHECKING:
     import numpy as np
 
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..cta import CTA
     from ..threads.warp import Group
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...findings.finding import Finding, Place, agree
+from ...findings import Finding, agree
+from ...ir.place import Place
 from ...ordering.knowledge import holds
 from ..threads.warp import Agents
 

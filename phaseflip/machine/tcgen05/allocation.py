@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import KernelFault
-from ...findings.finding import Finding
+from ...findings import Finding
 from ...ir.instruction import instruction
+from ...ir.program import EXIT
 from ...races.cta_lifetime import is_launched
 from ...races.detector import TMEM_BANDS
-from ...translate.control_flow import EXIT
 from ..memory.load_store import store
 from ..threads.collectives import by_one_warp, one_warp
 from ..threads.divergence import Parted, split
 from .layout import COLUMNS
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..cta import CTA
     from ..threads.warp import Group
 

@@ -15,7 +15,7 @@ from ..operation import ThreadOperation
 from ..sync.mbarrier import Mbarrier, barrier_at, check_init_fence
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...ordering.happens_before import Ticket
     from ..cta import CTA
     from ..threads.warp import Group

@@ -33,7 +33,7 @@ from .allocation import LANES, WORD, split_address
 from .mma import issued_once
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...ordering.happens_before import Ticket
     from ..cta import CTA
     from ..threads.warp import Group

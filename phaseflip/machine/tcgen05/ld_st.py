@@ -23,7 +23,7 @@ from .allocation import WORD, split_address
 from .layout import columns_touched, first_lane, lanes_touched, ld_registers
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...ordering.happens_before import Ticket
     from ..threads.warp import Group
 

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from ...errors import BadInput, KernelFault
-from ...findings.finding import Finding
+from ...findings import Finding
 from ...ir.instruction import instruction
 from ..memory.load_store import RAW, Memory, register_columns, write_descriptor
 from ..operands.matrix_descriptor import (
@@ -31,7 +31,7 @@ from .instruction_descriptor import InstructionDescriptor
 from .layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ...ordering.happens_before import Ticket
     from ...ordering.knowledge import Part
     from ..cta import CTA

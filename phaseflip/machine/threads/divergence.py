@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...translate.control_flow import EXIT
+from ...ir.program import EXIT
 from .warp import Group, Join
 
 

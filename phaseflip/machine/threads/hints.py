@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.instruction import instruction
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from .warp import Group
 
 

@@ -10,24 +10,33 @@ Source: PTX ISA 9.1, clusterlaunchcontrol.try_cancel, clusterlaunchcontrol.query
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...errors import KernelFault
-from ...findings.finding import Finding, agree
+from ...findings import Finding, agree
 from ...ir.instruction import instruction
 from ..copies.bulk_copy import copy_to, start_load
 from ..memory.load_store import memory_of, observe
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..cta import CTA
     from .warp import Group
 
 RESPONSE_BYTES = 16
 NONE_CANCELLED = 0xFFFFFFFF
 """What TVM's helper gives for a response that says that no cluster was cancelled."""
+
+
+class LaunchControl(Protocol):
+    """The clusters of a launch that have not started, as a running cluster sees them; the run decides."""
+
+    waiting: list[tuple[int, int, int]]
+
+    def cancel(self) -> tuple[int, ...] | None:
+        """Cancel one of them: the index of its first CTA in the grid; None if it fails."""
 
 
 class _Request:

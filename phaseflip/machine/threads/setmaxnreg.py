@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import KernelFault
-from ...findings.finding import Finding, agree
+from ...findings import Finding, agree
 from ...ir.instruction import instruction
 from ...ordering.knowledge import SEEN
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..cta import CTA
     from .warp import Group
 

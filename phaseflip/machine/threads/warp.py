@@ -18,7 +18,7 @@ import numpy as np
 from ...ordering.knowledge import Knowledge, Part, restrict, united
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..cta import CTA
 
 WARP = 32

@@ -22,8 +22,9 @@ import ml_dtypes
 import numpy as np
 
 from ...errors import BadInput, KernelFault
-from ...findings.finding import Finding, Place, agree
+from ...findings import Finding, agree
 from ...ir.instruction import instruction
+from ...ir.place import Place
 from ...ordering.knowledge import restrict
 from ...ordering.warp_meetings import products_done, warps_meet
 from ..memory.load_store import RAW, register_columns

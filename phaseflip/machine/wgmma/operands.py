@@ -16,7 +16,7 @@ from ..memory.load_store import write_descriptor
 from ..operands.matrix_descriptor import SharedMatrixDescriptor
 
 if TYPE_CHECKING:
-    from ...findings.finding import Place
+    from ...ir.place import Place
     from ..threads.warp import Group
 
 WARPS = 4

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from phaseflip import faults
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.conformance import suite
 from phaseflip.errors import BadInput
 from phaseflip.frontend.tirx import lowering
@@ -21,8 +21,8 @@ from phaseflip.gemm.verify import verify
 from phaseflip.gpu import devices
 from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.gpu.devices import Gpu
-from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
-from phaseflip.study.plan import tables as study_tables
+from phaseflip.silicon import mutants_on_gpu as silicon
+from phaseflip.study import tables as study_tables
 from phaseflip.study.results import key_of, read_results
 from phaseflip.system.json_files import append_line
 from tests import study_runners

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.conformance.user_programs import programs_of
 from phaseflip.errors import BadInput
 from phaseflip.frontend.tirx import lowering

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.study.results import read_results
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from phaseflip.gemm.target import ARCHS, fits
 from phaseflip.gemm.verify import verify
-from phaseflip.gpu.devices import ARCHS, Gpu, first_gpu, fits
+from phaseflip.gpu.devices import Gpu, first_gpu
 from phaseflip.gpu.prebuilt import read_directory
 from phaseflip.timing.kernel_times import Timed, time_kernel
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from phaseflip import find_kernel
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.errors import BadInput
 from phaseflip.gemm.arguments import make_arguments
 from phaseflip.gemm.inputs import make_inputs

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.errors import BadInput
 from phaseflip.timing import baselines
 from phaseflip.timing.baselines import Entry, find_baseline, history, other_machine, slug

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.errors import BadInput
 from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.gpu import nvcc as cuda_compile

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import phaseflip.gemm.kernel
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.findings import Finding, render
 from phaseflip.gpu import devices
 from phaseflip.ir.place import Place

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.conformance import suite
 from phaseflip.conformance import user_programs as programs
 from phaseflip.conformance.family import FAMILIES

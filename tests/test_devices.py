@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from phaseflip.errors import BadInput
+from phaseflip.gemm.target import ARCHS, check_arch, default_arch, fits
 from phaseflip.gpu import devices
-from phaseflip.gpu.devices import (
-    Device,
-    Gpu,
-    check_arch,
-    choose_device,
-    default_arch,
-    first_gpu,
-    fits,
-)
+from phaseflip.gpu.devices import Device, Gpu, choose_device, first_gpu
 
 H200, B200, B300 = Gpu("NVIDIA H200", (9, 0)), Gpu("NVIDIA B200", (10, 0)), Gpu("B300", (10, 3))
 RTX = Gpu("RTX 5090", (12, 0))
@@ -88,7 +81,7 @@ def test_code_of_one_architecture_runs_on_its_own_minor_version_and_later_kernel
 ):
     assert fits((10, 0), (10, 3)) and not fits((10, 3), (10, 0))
     assert not fits((9, 0), (10, 0)) and not fits((12, 0), (12, 0))
-    assert [default_arch(needs) for needs in devices.ARCHS] == ["sm_90a", "sm_100a", "sm_103a"]
+    assert [default_arch(needs) for needs in ARCHS] == ["sm_90a", "sm_100a", "sm_103a"]
     with pytest.raises(BadInput, match=r"capability 8\.0; known are 9\.0, 10\.0, 10\.3"):
         default_arch((8, 0))
     check_arch(BLACKWELL, "sm_103a")
@@ -115,4 +108,4 @@ def test_every_kernel_states_a_capability_that_can_be_compiled_for() -> None:
     needs = {k.name: k.needs for k in list_kernels()}
     assert needs.pop("hgemm_sm90") == (9, 0)
     assert set(needs.values()) == {(10, 0)}
-    assert replace(H200, name="x").capability in devices.ARCHS
+    assert replace(H200, name="x").capability in ARCHS

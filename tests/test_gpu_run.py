@@ -12,9 +12,10 @@ import pytest
 
 from phaseflip.errors import BadInput
 from phaseflip.findings import render
+from phaseflip.gemm.runner import current_runner, running_on
 from phaseflip.gemm.verify import verify
 from phaseflip.gpu import worker as gpu_run
-from phaseflip.gpu.worker import Gpu, current_gpu, running_on
+from phaseflip.gpu.worker import Gpu
 from phaseflip.system.worker_pool import WorkerPool
 from tests.test_build import made
 
@@ -112,10 +113,10 @@ def test_what_is_no_fault_of_the_kernel_is_bad_input(gpu: Gpu) -> None:
 
 
 def test_verify_judges_by_the_same_oracles_and_replays_on_the_gpu(gpu: Gpu) -> None:
-    assert current_gpu() is None
+    assert current_runner() is None
     with running_on(gpu):
         verdict = verify(kernel_of(gpu), *SHAPE, inputs="integers", gate="all")
-    assert current_gpu() is None
+    assert current_runner() is None
     assert verdict.passed and [o.passed for o in verdict.oracles] == [True] * 4
     assert verdict.device == "cuda" and verdict.schedule == "hardware"
     assert verdict.replay == (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.gpu import lock as gpu_lock
 from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.gpu.devices import Gpu

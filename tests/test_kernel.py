@@ -13,7 +13,7 @@ import pytest
 from phaseflip.errors import BadInput
 from phaseflip.frontend.tirx.lowering import cuda_source
 from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
-from phaseflip.gpu.devices import ARCHS
+from phaseflip.gemm.target import ARCHS
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3"]
 FACTORY = """\

@@ -244,15 +244,15 @@ def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str)
     suite.makeconftest(PRETENDED_H200)
     suite.makepyfile(
         f"""
-        from phaseflip.gpu.worker import current_gpu
+        from phaseflip.gemm.runner import current_runner
 
         def test_it(kernel):
             on_gpu = {choice!r} != "sim" and kernel.name == "hgemm_sm90"
-            assert (current_gpu() is not None) == on_gpu
-            assert not on_gpu or current_gpu().arch == "sm_90a"
+            assert (current_runner() is not None) == on_gpu
+            assert not on_gpu or current_runner().arch == "sm_90a"
 
         def test_without_kernel():
-            assert current_gpu() is None
+            assert current_runner() is None
         """
     )
     words = ("--kernel", "hgemm_sm90", "--kernel", "hgemm_v1", "--device", choice)

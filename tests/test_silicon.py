@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gemm.oracle import reference

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import study_runners
 
-from phaseflip.cli.main import main as cli
+from phaseflip.cli import main as cli
 from phaseflip.errors import BadInput
 from phaseflip.faults import find_fault
 from phaseflip.study.mutant_run import FATES, ORACLES, blank_outcome, run_item

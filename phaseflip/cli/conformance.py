@@ -12,8 +12,9 @@ from typing import Any
 
 from phaseflip.cli.main import CLEAN, FAILED, Outcome
 from phaseflip.cli.options import Several, check_between, check_seed
+from phaseflip.gemm.target import ARCHS
 from phaseflip.gpu import devices
-from phaseflip.gpu.devices import ARCHS, choose_device
+from phaseflip.gpu.devices import choose_device
 from phaseflip.grammar import counted
 from phaseflip.system.folders import check_output
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from phaseflip.cli.main import CLEAN, Outcome
 from phaseflip.cli.options import add_kernel_and_shape
+from phaseflip.gemm.target import ARCHS, needed
 from phaseflip.gpu import devices
-from phaseflip.gpu.capability import needed
-from phaseflip.gpu.devices import ARCHS, Device, choose_device
+from phaseflip.gpu.devices import Device, choose_device
 from phaseflip.system.folders import check_output
 
 if TYPE_CHECKING:

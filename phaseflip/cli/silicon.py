@@ -20,9 +20,9 @@ from phaseflip.cli.options import (
     worker_processes,
 )
 from phaseflip.errors import BadInput
+from phaseflip.gemm.target import ARCHS, default_arch, needed
 from phaseflip.gpu import devices
-from phaseflip.gpu.capability import needed
-from phaseflip.gpu.devices import ARCHS, choose_device, default_arch
+from phaseflip.gpu.devices import choose_device
 from phaseflip.system.folders import check_output
 from phaseflip.system.output import write_error
 

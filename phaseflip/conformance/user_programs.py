@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..findings import errors
-from ..gpu.capability import foreign_instruction
+from ..gemm.target import foreign_instruction
 from ..gpu.nvcc import find_nvcc
 from ..system.folders import files_in
 from ..system.user_code import load_file, one_line, returned, users_code

@@ -63,7 +63,7 @@ class Operands(NamedTuple):
 class Kernel:
     """One kernel: `factory(M, N, K)` returns the PrimFunc (A[M, K], B[N, K], D[M, N]).
 
-    `needs` is the CUDA compute capability. None means "what its instructions say" (`capability.needed`), `dtype` None
+    `needs` is the CUDA compute capability. None means "what its instructions say" (`target.needed`), `dtype` None
     "whatever the PrimFunc says" and `shape_rule` None "any positive integers": so it is for a factory found by path.
     `quick`: tests with an argument `kernel` run it by default; others need --kernel or the Hypothesis profile deep.
     BadInput where a name, a factory, a rule or a reference is none.

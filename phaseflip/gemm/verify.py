@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +18,11 @@ from phaseflip.gemm import oracle, poison
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gemm.kernel import Kernel, Operands
 from phaseflip.gemm.oracle import OracleResult
-from phaseflip.gpu.worker import current_gpu
+from phaseflip.gemm.runner import Runner, current_runner
 from phaseflip.ir import arithmetic as operators
 from phaseflip.ir.place import Place
 from phaseflip.run.schedule import parse_schedule
 from phaseflip.system.user_code import one_line, users_code
-
-if TYPE_CHECKING:
-    from phaseflip.gpu.worker import Gpu
 
 GATES = ("bound", "tolerance", "exact", "all")
 """Which oracle decides: one of the three, or every one that applies."""
@@ -119,7 +116,7 @@ def verify(
     gate: str = "bound",
     progress: Any = None,
     profile: str = "ptx",
-    gpu: Gpu | None = None,
+    gpu: Runner | None = None,
     outputs: Sequence[str] = (),
     scalars: Mapping[str, str | int | float] = _NONE,
 ) -> Verdict:
@@ -132,7 +129,7 @@ def verify(
     no reference is known, so only elements that were never written and findings fail it.
     Raises BadInput for a bad shape, seed, kind of inputs, schedule, gate, output or number.
     """
-    gpu = gpu or current_gpu()
+    gpu = gpu or current_runner()
     if not isinstance(kernel, Kernel):
         raise BadInput(
             f"verify takes a phaseflip.Kernel, as find_kernel('hgemm_v1') gives one, not {kernel!r:.80}"
@@ -189,7 +186,7 @@ Judged = tuple[Any, np.ndarray, list[OracleResult]]
 
 
 def _run_gemm(
-    kernel: Kernel, shape: Shape, operands: Operands, inputs: str, seed: int, gpu: Gpu | None, how: dict[str, Any]
+    kernel: Kernel, shape: Shape, operands: Operands, inputs: str, seed: int, gpu: Runner | None, how: dict[str, Any]
 ) -> Judged:  # fmt: skip
     A, B = make_inputs(inputs, *shape, seed, operands.dtype)
     D = np.empty(shape[:2], operators.numpy_dtype(operands.output_dtype))
@@ -257,7 +254,7 @@ def replay_line(
     inputs: str,
     checks: str = "all",
     profile: str = "ptx",
-    gpu: Gpu | None = None,
+    gpu: Runner | None = None,
     outputs: Sequence[str] = (),
     scalars: Mapping[str, str | int | float] = _NONE,
 ) -> str:
@@ -280,8 +277,7 @@ def replay_line(
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
     from phaseflip.frontend.tirx.lowering import lower_once
-    from phaseflip.gpu.capability import needed
-    from phaseflip.gpu.devices import default_arch
+    from phaseflip.gemm.target import default_arch, needed
 
     arch = default_arch(needed(kernel, kernel.check_shape(M, N, K)))
     return lower_once(kernel.function(M, N, K), arch)

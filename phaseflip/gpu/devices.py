@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaseflip.errors import BadInput
+from phaseflip.gemm.target import ARCHS, fits
 
 if TYPE_CHECKING:
     from phaseflip.gemm.kernel import Kernel
 
 DEVICE_CHOICES = ("auto", "sim", "cuda")
-ARCHS = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
-"""Compute capability -> architecture to compile for. Code for one of these runs on that capability alone."""
 
 
 @dataclass(frozen=True)
@@ -61,39 +60,10 @@ def gpu_uuid() -> str:
     return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 
-def fits(needs: tuple[int, int], capability: tuple[int, int]) -> bool:
-    """Whether a GPU of this capability runs kernels that need that one: the same major number, no smaller minor one."""
-    return (
-        capability in ARCHS and needs[0] == capability[0] and needs[1] <= capability[1]
-    )  # tcgen05 and wgmma are specific to their architecture
-
-
 def fits_here(kernel: Kernel) -> bool:
     """Whether the first GPU runs the kernel, or may, if only its instructions can tell; False where there is none."""
     gpu = first_gpu()
     return gpu is not None and (kernel.needs is None or fits(kernel.needs, gpu.capability))
-
-
-def default_arch(needs: tuple[int, int]) -> str:
-    """The architecture to compile for where no GPU says otherwise. BadInput if none is known for that capability."""
-    if needs not in ARCHS:
-        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHS)
-        raise BadInput(
-            f"no architecture is known for compute capability {needs[0]}.{needs[1]}; known are {known}"
-        )
-    return ARCHS[needs]
-
-
-def check_arch(kernel: Kernel, arch: str) -> None:
-    """BadInput unless `arch` is one that the kernel, whose needs are known, can be compiled for."""
-    assert kernel.needs is not None
-    legal = [a for capability, a in ARCHS.items() if fits(kernel.needs, capability)]
-    if arch not in legal:
-        major, minor = kernel.needs
-        raise BadInput(
-            f"{kernel.name} needs compute capability {major}.{minor} and cannot be compiled for {arch!r};"
-            f" use {' or '.join(legal) or 'a kernel for another one'}"
-        )
 
 
 def choose_device(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,24 +100,6 @@ class Gpu:
         unchanged = {name: np.array(a) for name, a in zip(built.operands, arrays, strict=True)}
         self._pool.close()  # a CUDA error sticks to its process
         return GpuRun(unchanged, [finding], counters, {"launch": seconds}, stopped=True)
-
-
-_CURRENT: ContextVar[Gpu | None] = ContextVar("phaseflip_gpu", default=None)
-
-
-def current_gpu() -> Gpu | None:
-    """Where `verify` runs kernels unless it is told: a GPU inside `running_on`, else (None) the simulator."""
-    return _CURRENT.get()
-
-
-@contextlib.contextmanager
-def running_on(gpu: Gpu | None) -> Iterator[None]:
-    """Make a GPU, or the simulator, the place where `verify` runs kernels."""
-    token = _CURRENT.set(gpu)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
 
 
 def _failure(ended: Ended, stopped_by: str, seconds: float, poll_limit_ms: int) -> Finding:

@@ -190,7 +190,7 @@ def _phaseflip_place(request: pytest.FixtureRequest) -> Iterator[None]:
     if kernel is None or not hasattr(kernel, "needs"):  # a test's own argument of that name
         yield
         return
-    from phaseflip.gpu.worker import running_on
+    from phaseflip.gemm.runner import running_on
 
     with running_on(_gpu_for(request.config, kernel)):
         yield

@@ -1,4 +1,4 @@
-"""What the instructions of a kernel ask of a GPU: some architectures alone have wgmma, others alone have tcgen05."""
+"""What a kernel asks of a GPU: which architectures there are, and which of them alone have wgmma, or tcgen05."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from phaseflip.errors import BadInput
-from phaseflip.gpu.devices import ARCHS
 
 if TYPE_CHECKING:
     from phaseflip.gemm.kernel import Kernel
     from phaseflip.ir import nodes as ir
+
+ARCHS = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
+"""Compute capability -> architecture to compile for. Code for one of these runs on that capability alone."""
 
 HOMES = {
     "wgmma": ("sm_90a",),
@@ -44,6 +46,35 @@ def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple
         raise BadInput(f"{kernel.name} uses {' and '.join(used.values())}, and no GPU has both")
     homes = next((HOMES[family] for family in used), (lowered.arch,))
     return next(capability for capability, name in ARCHS.items() if name == homes[0])
+
+
+def fits(needs: tuple[int, int], capability: tuple[int, int]) -> bool:
+    """Whether a GPU of this capability runs kernels that need that one: the same major number, no smaller minor one."""
+    return (
+        capability in ARCHS and needs[0] == capability[0] and needs[1] <= capability[1]
+    )  # tcgen05 and wgmma are specific to their architecture
+
+
+def default_arch(needs: tuple[int, int]) -> str:
+    """The architecture to compile for where no GPU says otherwise. BadInput if none is known for that capability."""
+    if needs not in ARCHS:
+        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHS)
+        raise BadInput(
+            f"no architecture is known for compute capability {needs[0]}.{needs[1]}; known are {known}"
+        )
+    return ARCHS[needs]
+
+
+def check_arch(kernel: Kernel, arch: str) -> None:
+    """BadInput unless `arch` is one that the kernel, whose needs are known, can be compiled for."""
+    assert kernel.needs is not None
+    legal = [a for capability, a in ARCHS.items() if fits(kernel.needs, capability)]
+    if arch not in legal:
+        major, minor = kernel.needs
+        raise BadInput(
+            f"{kernel.name} needs compute capability {major}.{minor} and cannot be compiled for {arch!r};"
+            f" use {' or '.join(legal) or 'a kernel for another one'}"
+        )
 
 
 def _special(function: ir.Function) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ import pytest
 
 import phaseflip.gemm.kernel
 from phaseflip.cli import main as cli
+from phaseflip.cli.progress import ProgressBar
 from phaseflip.findings import Finding, render
 from phaseflip.gpu import devices
 from phaseflip.ir.place import Place
@@ -269,7 +270,7 @@ def test_progress_bar_appears_after_its_delay(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich: as on a terminal
-    bar = cli._ProgressBar("slow kernel", delay_seconds=0.0)
+    bar = ProgressBar("slow kernel", delay_seconds=0.0)
     with bar:
         deadline = time.monotonic() + 10
         while bar._progress is None and time.monotonic() < deadline:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phaseflip.cli.main import CLEAN, FAILED, Outcome
 from phaseflip.cli.options import add_kernel_and_shape
+from phaseflip.cli.outcome import CLEAN, FAILED, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.gpu import devices
 from phaseflip.grammar import counted

@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from phaseflip.cli.main import CLEAN, FAILED, Outcome, progress_bar
 from phaseflip.cli.options import Several
+from phaseflip.cli.outcome import CLEAN, FAILED, Outcome
+from phaseflip.cli.progress import progress_bar
 from phaseflip.errors import BadInput
 
 DEFAULT = 512

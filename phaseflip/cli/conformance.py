@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phaseflip.cli.main import CLEAN, FAILED, Outcome
 from phaseflip.cli.options import Several, check_between, check_seed
+from phaseflip.cli.outcome import CLEAN, FAILED, Outcome
 from phaseflip.gemm.target import ARCHS
 from phaseflip.gpu import devices
 from phaseflip.gpu.devices import choose_device

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from phaseflip.cli.main import CLEAN, Outcome
 from phaseflip.cli.options import add_kernel_and_shape
+from phaseflip.cli.outcome import CLEAN, Outcome
 from phaseflip.gemm.target import ARCHS, needed
 from phaseflip.gpu import devices
 from phaseflip.gpu.devices import Device, choose_device

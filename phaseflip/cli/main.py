@@ -9,46 +9,35 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import os
 import re
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from phaseflip import __version__
 from phaseflip.cli.options import Joined, add_outputs_and_scalars, check_seed, once
+from phaseflip.cli.outcome import BAD_INPUT, CLEAN, FAILED, HARNESS_ERROR, INTERRUPTED, Outcome
+from phaseflip.cli.progress import progress_bar
+from phaseflip.cli.text import plain, report_rows, text
 from phaseflip.errors import BadInput
 from phaseflip.gpu.devices import DEVICE_CHOICES
 from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.system.output import (
     OutputLost,
-    on_terminal,
     output_kept_clean,
     write_error,
     write_output,
 )
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    pass
 
-CLEAN, FAILED, BAD_INPUT, HARNESS_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
-PROGRESS_AFTER_SECONDS = 2.0
 LARGEST_EXTENT = 2**31 - 1
 """TVM's index type in these kernels is a 32-bit int."""
-
-
-class Outcome(NamedTuple):
-    """What a command has to say: exit code, the object of --json, (label, text) rows for people."""
-
-    code: int
-    report: dict[str, Any]
-    rows: list[tuple[str, str]]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -153,73 +142,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _ProgressBar:
-    """Calls ``(done, total)`` drive a bar on standard error, shown once two seconds have passed."""
-
-    def __init__(
-        self, label: str, unit: str = "CTAs", delay_seconds: float = PROGRESS_AFTER_SECONDS
-    ) -> None:
-        self._label, self._unit = label, unit
-        self._lock = threading.Lock()
-        self._progress: Progress | None = None
-        self._closed = False
-        self._done: tuple[int, int | None] = (0, None)
-        self._timer = threading.Timer(delay_seconds, self._show)
-        self._timer.daemon = True
-
-    def __enter__(self) -> _ProgressBar:
-        self._timer.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._closed = True
-            if self._progress is not None:
-                self._progress.stop()
-
-    def __call__(self, done: int, total: int) -> None:
-        with self._lock:
-            self._done = (done, total)
-            if self._progress is not None:
-                self._progress.update(self._progress.task_ids[0], completed=done, total=total)
-
-    def _show(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeElapsedColumn as Elapsed
-
-        with self._lock:
-            if self._closed:
-                return
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            self._progress = Progress(
-                *columns,
-                TextColumn(self._unit),
-                Elapsed(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            done, total = self._done
-            self._progress.add_task(self._label, completed=done, total=total)
-            self._progress.start()
-
-
-@contextlib.contextmanager
-def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int], None] | None]:
-    """A progress callback (done, total) on a terminal, None elsewhere."""
-    if not on_terminal(sys.stderr):
-        yield None
-        return
-    with _ProgressBar(label, unit) as bar:
-        yield bar
-
-
 def _run(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     from phaseflip.cli.gpu import chosen
@@ -256,75 +178,6 @@ def _run(args: argparse.Namespace) -> Outcome:
     return Outcome(CLEAN if verdict.passed else FAILED, report, rows)
 
 
-def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it: NumPy scalars as Python's, NaN and infinities as None."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist") and not isinstance(value, str):
-        return plain(value.tolist())
-    if isinstance(value, float) and not (float("-inf") < value < float("inf")):
-        return None
-    return value
-
-
-def _oracle_line(oracle: dict[str, Any]) -> str:
-    state = {True: "passed", False: "FAILED", None: "not applicable"}[oracle.get("passed")]
-    message = (oracle.get("message") or "").removeprefix("not applicable: ")
-    return f"{oracle.get('name', '?'):<18}{state:<16}{message}".rstrip()
-
-
-def report_rows(report: dict[str, Any], findings: list[str], inputs: str) -> list[tuple[str, str]]:
-    """A report for people: (label, text) rows; one without label continues the row above."""
-    error = report["max_abs_error"]
-    error_text = "max abs error not finite" if error is None else f"max abs error {error:.3g}"
-    judged = {o["name"]: o["passed"] for o in report.get("oracles", [])}
-    if error is None and judged.get("bound", False) is None:
-        error_text = "no reference"
-    extents = zip("MNK", report["shape"], strict=True)
-    seconds = "  ".join(f"{k} {v:.3f}" for k, v in report["seconds"].items() if v is not None)
-    groups: list[tuple[str, list[str]]] = [
-        ("kernel", [str(report["kernel"])]),
-        ("shape", ["  ".join(f"{axis} {extent}" for axis, extent in extents)]),
-        ("inputs", [inputs]),
-        ("device", [" - ".join(str(report[k]) for k in ("device", "note") if report.get(k))]),
-        ("schedule", [str(report["schedule"])]),
-        ("verdict", [f"{'PASSED' if report['passed'] else 'FAILED'}   {error_text}"]),
-        ("findings", findings or ["none"]),
-        ("oracles", [_oracle_line(oracle) for oracle in report.get("oracles", [])]),
-        ("counters", [f"{name:<34}{value:>14,}" for name, value in report["counters"].items()]),
-        ("seconds", [seconds] if seconds else []),
-        ("replay", [str(report["replay"])]),
-    ]
-    return [
-        (f"{'' if i else label:<10}", text)
-        for label, group in groups
-        for i, text in enumerate(group)
-    ]
-
-
-def _text(rows: list[tuple[str, str]], passed: bool) -> str:
-    """Aligned lines; the verdict is coloured on a terminal, and nothing else differs there."""
-    from rich.console import Console
-    from rich.text import Text
-
-    kept = io.StringIO()  # not written by rich, which exits 1 if the reader has gone
-    terminal = True if on_terminal(sys.stdout) else None
-    console = Console(
-        file=kept,
-        force_terminal=terminal,
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-        emoji=False,
-    )
-    for label, text in rows:
-        style = ("bold green" if passed else "bold red") if label.startswith("verdict") else ""
-        console.print(Text.assemble((label, "dim"), (text, style)))
-    return kept.getvalue()
-
-
 def _fail(sentence: str, as_json: bool) -> None:
     if as_json:
         with contextlib.suppress(OutputLost):
@@ -347,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if as_json:
             write_output(json.dumps(outcome.report, allow_nan=False) + "\n")
         else:
-            write_output(_text(outcome.rows, passed=outcome.code == CLEAN))
+            write_output(text(outcome.rows, passed=outcome.code == CLEAN))
     except BadInput as error:
         if with_traceback:
             write_error(traceback.format_exc())

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phaseflip.cli.main import CLEAN, FAILED, Outcome
 from phaseflip.cli.options import (
     Several,
     add_kernel_and_shape,
@@ -19,6 +18,7 @@ from phaseflip.cli.options import (
     check_seed,
     worker_processes,
 )
+from phaseflip.cli.outcome import CLEAN, FAILED, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.gemm.target import ARCHS, default_arch, needed
 from phaseflip.gpu import devices

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from phaseflip.cli.main import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.cli.options import Several, check_seed, worker_processes
+from phaseflip.cli.outcome import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.study.tables import study_rows
 from phaseflip.system.folders import check_output

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 UUID = "GPU-5f1c"
 HOLDER = """
 import sys
-from phaseflip import gpu_lock
+from phaseflip.gpu import lock as gpu_lock
 print("asks", flush=True)
 with getattr(gpu_lock, sys.argv[1])("GPU-5f1c"):
     print("holds", flush=True)
@@ -149,7 +149,7 @@ def test_a_long_wait_is_mentioned_once_and_a_short_one_is_not(
 def test_the_notice_goes_to_standard_error(holder: Any) -> None:
     assert holder("exclusive").says() == "holds"
     code = (
-        "from phaseflip import gpu_lock; gpu_lock.NOTICE_AFTER_S = 0.1\n"
+        "from phaseflip.gpu import lock as gpu_lock; gpu_lock.NOTICE_AFTER_S = 0.1\n"
         f"with gpu_lock.shared({UUID!r}, 0.3): pass"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

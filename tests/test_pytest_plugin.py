@@ -11,7 +11,7 @@ from tests.test_build import made
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
-NO_TORCH = "import sys; sys.modules['torch'] = None; from phaseflip import devices; "
+NO_TORCH = "import sys; sys.modules['torch'] = None; from phaseflip.gpu import devices; "
 NO_GPU = f"{NO_TORCH} devices.first_gpu = lambda: None"
 PRETENDED_H200 = f"{NO_TORCH} devices.first_gpu = lambda: devices.Gpu('NVIDIA H200', (9, 0))"
 

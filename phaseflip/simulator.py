@@ -11,14 +11,16 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .arrays import check_writable, checked_arrays, copy_back
+from .dependence import Recorder, RecordingDetector, Unheard
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault
+from .explore import Explored, Explorer, Redundant, check_limit, explore
 from .finding import Finding, Findings
 from .host import Launch
 from .machine.cta import CTA, Cluster
@@ -30,7 +32,7 @@ from .machine.warp import WARP, Group
 from .program import DYNAMIC_SHARED_BASE
 from .race_detector import Launch as RaceLaunch
 from .race_detector import RaceDetector
-from .schedule import Schedule, check_delays, parse_schedule
+from .schedule import DEFAULT_LIMIT, EXPLORE, Choices, Schedule, check_delays, parse_schedule
 from .shadow_memory import Shadow
 from .stepper import Stepper
 
@@ -46,7 +48,8 @@ class Run:
 
     `outputs` maps every buffer parameter to its contents afterwards; `counters` are exact and the same on every
     machine; `seconds` has lower, translate and simulate; `schedule` is the name that replays the run; `stopped` tells
-    that a deadlock or a fault ended it early.
+    that a deadlock or a fault ended it early. `explored` tells what schedule explore came to; the rest is then of its
+    first run.
     """
 
     outputs: dict[str, np.ndarray]
@@ -56,6 +59,7 @@ class Run:
     schedule: str
     stopped: bool = False
     trace: list[Any] = field(default_factory=list)
+    explored: Explored | None = None
 
 
 def simulate(
@@ -65,6 +69,7 @@ def simulate(
     checks: str = "all",
     progress: Progress | None = None,
     profile: str = "ptx",
+    limit: int = DEFAULT_LIMIT,
 ) -> Run:
     """Run a kernel on the CPU.
 
@@ -77,7 +82,59 @@ def simulate(
     """
     lowered = _lowered(kernel)
     policy = parse_schedule(schedule)
+    check_limit(limit)
     arrays = checked_arrays(lowered.parameters, inputs)
+    if schedule == EXPLORE:
+        return _explore(lowered, arrays, checks, profile, limit)
+    return _simulate(lowered, arrays, policy, checks, progress, profile)
+
+
+def _explore(lowered: Any, arrays: list[np.ndarray], checks: str, profile: str, limit: int) -> Run:
+    """The first of all interleavings, with what came of the others."""
+    if not Findings(checks, profile).wants_races:
+        raise BadInput(
+            "schedule explore needs the race checks, which see what steps touch; add races to the checks"
+        )
+
+    def run(explorer: Explorer) -> Run | None:
+        try:
+            return _simulate(lowered, arrays, explorer, checks, None, profile)
+        except Redundant:
+            return None
+
+    first, explored = explore(run, difference, limit)
+    return replace(first, schedule=EXPLORE, explored=explored)
+
+
+def difference(first: Run, other: Run) -> str:
+    """In what two runs of a kernel differ: in their findings (code, memory, kind, lines), or in their outputs if no finding
+    is an error; "" if in neither."""
+    one, another = (
+        {(f.severity, f.title, str(f.place), str(f.other or "")) for f in run.findings}
+        for run in (first, other)
+    )
+    if one != another:
+        words = [
+            f"{word} {' '.join(found[1:]).strip()}"
+            for word, many in (("no", one - another), ("also", another - one))
+            for found in sorted(many)
+        ]
+        return ", ".join(words)
+    if any(f[0] == "error" for f in one):
+        return ""
+    names = [n for n, a in first.outputs.items() if a.tobytes() != other.outputs[n].tobytes()]
+    return f"other values in {', '.join(names)}" if names else ""
+
+
+def _simulate(
+    lowered: Any,
+    arrays: list[np.ndarray],
+    policy: Schedule,
+    checks: str,
+    progress: Progress | None,
+    profile: str,
+) -> Run:
+    """One run."""
     started = time.perf_counter()
     lowered.program  # noqa: B018 - translates on first use, which is timed
     translated = time.perf_counter()
@@ -261,8 +318,12 @@ class _Machine:
     def run_cluster(self, index: tuple[int, ...]) -> None:
         """The cluster at an index (x, y, z) of the grid of clusters, from launch to exit."""
         threads = self.threads * self.cluster_ctas
-        detector = None
-        if self.race_checks is not None:
+        detector: RaceDetector | None = None
+        policy = self.schedule
+        recorder = Recorder() if isinstance(policy, Explorer) else Unheard()
+        if self.race_checks is not None and isinstance(policy, Explorer):
+            detector = RecordingDetector(self.race_checks, threads, self.threads, recorder)
+        elif self.race_checks is not None:
             detector = RaceDetector(self.race_checks, threads, self.threads)
         cluster = Cluster(
             self.program,
@@ -276,10 +337,15 @@ class _Machine:
             detector,
             self.tensor_maps,
         )
+        if isinstance(policy, Choices):
+            cluster.recorder, cluster.leader = recorder, policy.leader
         for rank in range(self.cluster_ctas):
             self.start_cta(cluster, rank, index)
+        stepper = (
+            policy.stepper(cluster) if isinstance(policy, Explorer) else Stepper(cluster, policy)
+        )
         try:
-            Stepper(cluster, self.schedule).run()
+            stepper.run()
             self.settle(cluster)
             cluster.check_exit()
         finally:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from .control_flow import EXIT
 from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
-from .machine.cta import Cluster, land
+from .machine.cta import AsyncOperation, Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
 from .machine.warp import Group
@@ -30,6 +31,7 @@ class Stepper:
     def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
         self.cluster, self.schedule = cluster, schedule
         self.single_blocks = schedule.by_warp
+        self.finest = cluster.recorder is not None
         self.polled = self.steps = 0
         self.polling = Polling(cluster)
 
@@ -44,20 +46,28 @@ class Stepper:
             if self.schedule.delays:
                 runnable = self.prompt(runnable, bool(pipes))
             if runnable or pipes:
-                choice = self.schedule.pick(len(runnable), len(pipes))
+                choice = self.pick(runnable, pipes)
                 if choice < len(runnable):
                     self.step(runnable[choice])
                     self.steps += 1
                     if self.single_blocks and self.steps % TURN_STEPS == 0:
                         self.look_for_progress()
                 else:
-                    land(pipes[choice - len(runnable)].popleft())
+                    self.land(pipes[choice - len(runnable)])
             elif not self.release_a_join() and not abandon_uninitialised(cluster):
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
                     return
                 raise Deadlock(deadlock_finding(cluster))
+
+    def pick(self, runnable: list[Group], pipes: list[deque[AsyncOperation]]) -> int:
+        """What happens next: a group, or the oldest operation of a pipe, by its position in the two lists."""
+        return self.schedule.pick(len(runnable), len(pipes))
+
+    def land(self, pipe: deque[AsyncOperation]) -> None:
+        """The oldest operation of a pipe lands."""
+        land(pipe.popleft())
 
     def prompt(self, runnable: list[Group], landings: bool) -> list[Group]:
         """Those that no delay holds back; all, if there are none and nothing can land."""
@@ -75,7 +85,7 @@ class Stepper:
             wait, g.wait = g.wait, None
             wait.finish(g)
             merged = self.meet(g)
-            if merged is None:
+            if merged is None or self.finest:
                 return
             g = merged
         blocks, turn = self.cluster.program.blocks, 0
@@ -99,7 +109,7 @@ class Stepper:
                 return
             else:
                 g.wait = result
-                if not result.ready():
+                if self.finest or not result.ready():
                     return
                 g.wait = None
                 result.finish(g)
@@ -127,7 +137,7 @@ class Stepper:
                 return
             pipe = next((p for p in cluster.pipes.values() if p), None)
             if pipe is not None:
-                land(pipe.popleft())
+                self.land(pipe)
                 return
             if abandon_uninitialised(cluster):
                 return
@@ -163,6 +173,7 @@ class Stepper:
     def exit(self, g: Group) -> None:
         """Threads have returned; barriers that wait for all threads no longer wait for them."""
         self.cluster.groups.remove(g)
+        self.cluster.touch(("live", g.cta.rank), "exit")
         g.cta.live_threads -= g.n
         if g.cta.detector is not None:
             g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))

@@ -18,7 +18,7 @@ from phaseflip.inputs import make_inputs, numpy_dtype
 from phaseflip.kernel import Kernel
 from phaseflip.kernel_files import one_line, users_code
 from phaseflip.oracle import OracleResult
-from phaseflip.schedule import parse_schedule
+from phaseflip.schedule import DEFAULT_LIMIT, parse_schedule
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
@@ -84,6 +84,7 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """A dict for strict JSON; a max_abs_error that is not finite becomes None."""
+        explored = getattr(self.run, "explored", None)
         return {
             "kernel": self.kernel,
             "shape": list(self.shape),
@@ -96,6 +97,7 @@ class Verdict:
             "seconds": {name: float(time) for name, time in self.run.seconds.items()},
             "replay": self.replay,
             "oracles": [result.to_json() for result in self.oracles],
+            **({"explored": explored.to_json()} if explored is not None else {}),
         }
 
 
@@ -113,12 +115,15 @@ def verify(
     progress: Any = None,
     profile: str = "ptx",
     gpu: Gpu | None = None,
+    limit: int = DEFAULT_LIMIT,
 ) -> Verdict:
     """Run `kernel` on `make_inputs(inputs, M, N, K, seed)` and judge D, poisoned beforehand.
 
     It runs in the simulator, or on a GPU where one is given, or is the current one; there schedule, checks and profile
     say nothing. The run passes if the gate's oracle does not fail, every element of D was written, and no finding is an
-    error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate.
+    error; under schedule explore, of at most `limit` runs, none may differ.
+
+    Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate.
     """
     gpu = gpu or current_gpu()
     if not isinstance(kernel, Kernel):
@@ -147,6 +152,7 @@ def verify(
             checks=checks,
             progress=progress,
             profile=profile,
+            limit=limit,
         )
     result = run.outputs[operands.names[2]]
     oracles = [
@@ -156,6 +162,7 @@ def verify(
         oracle.unwritten_test(result),
     ]
     deciding = _deciding(oracles, gate)
+    differs = gpu is None and run.explored is not None and run.explored.difference is not None
     if all(r.passed is None for r in deciding if r.name == gate) and gate != "all":
         raise BadInput(f"the {gate} gate cannot judge inputs {inputs!r}: {deciding[0].message}")
     return Verdict(
@@ -167,13 +174,15 @@ def verify(
         D=result,
         oracles=oracles,
         gate=gate,
-        passed=all(r.passed is not False for r in deciding) and not errors(run.findings),
+        passed=all(r.passed is not False for r in deciding)
+        and not errors(run.findings)
+        and not differs,
         max_abs_error=_gate_error(oracles, gate),
         replay=replay_line(
             kernel.name,
             *shape,
             seed=seed,
-            schedule=run.schedule,
+            schedule=run.explored.difference if differs else run.schedule,
             inputs=inputs,
             checks=checks,
             profile=profile,

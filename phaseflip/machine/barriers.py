@@ -15,6 +15,7 @@ from ..finding import Finding, agree
 from ..instructions import instruction
 from ..vector_clock import Clock, join
 from .divergence import Parted, split
+from .warp import begun
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -27,9 +28,10 @@ BARRIERS = 16
 class Round:
     """One use of a barrier, and what its threads knew when they arrived."""
 
-    __slots__ = ("complete", "clocks", "_joined")
+    __slots__ = ("number", "complete", "clocks", "_joined")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
         self.complete = False
         self.clocks: list[Clock] = []
         self._joined: Clock | None = None
@@ -65,8 +67,16 @@ class NamedBarrier:
         if not self.arrived:
             self.places = set()
         self.places.add(place)
+        self.touch("arrive", self.round.number)
         self.arrived += threads
         self.settle()
+
+    def touch(self, how: str, of_round: int) -> None:
+        """The step that runs uses this barrier; see `dependence.py`."""
+        cluster, rank = self.cta.cluster, self.cta.rank
+        cluster.touch(("bar", rank, self.number), how, (self.count, of_round))
+        if self.count is None and how == "arrive":
+            cluster.touch(("live", rank), "use")
 
     def expected(self) -> int:
         """Threads that complete a round."""
@@ -79,7 +89,7 @@ class NamedBarrier:
                 self.cta.cluster.findings.add(_exited(self), "exited")
             self.arrived = 0
             self.round.complete = True
-            self.last, self.round = self.round, Round()
+            self.last, self.round = self.round, Round(self.round.number + 1)
 
     def may_be_in_use(self, g: Group) -> bool:
         """Whether nothing tells the threads of a group that the last round is over."""
@@ -144,6 +154,7 @@ class BarrierWait:
 
     def finish(self, group: Group) -> None:
         """Everything that the threads of the round did before is ordered before what follows."""
+        self.barrier.touch("finish", self.round.number)
         if group.cta.detector is not None:
             group.cta.detector.acquire(group, self.round.clock(), everything=True)
 
@@ -193,10 +204,7 @@ def _sync(
     g.cta.bytes["waits"] += g.warps
     found = _arrive(g, place, barrier, count, aligned)
     wait = BarrierWait(found[0], found[1])
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)
 
 
 @instruction("bar.arrive", uniform=("barrier", "count"))

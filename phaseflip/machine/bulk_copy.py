@@ -20,6 +20,7 @@ from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .mbarrier_instructions import intended_phase
 from .memory import RAW, SHARED_BASE, Memory, memory_of
 from .operation import ThreadOperation
+from .warp import begun
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -158,9 +159,9 @@ def copy_to(
 def start_load(g: Group, place: Place, thread: int, copies: list[Copy]) -> None:
     """A thread issues a load: its copies may land in any order with those of other loads."""
     for copy in copies:
+        copy.barrier.touch("issue", copy.phase)
         copy.barrier.loads_in_flight[copy.phase] += 1
-    load = Load(g.cta, place, thread, copies)
-    g.cta.cluster.issue(("tma", g.cta.rank, thread, id(load)), load)
+    g.cta.cluster.issue_apart(("tma", g.cta.rank, thread), Load(g.cta, place, thread, copies))
 
 
 def start_store(g: Group, place: Place, thread: int, box: Bytes) -> None:
@@ -354,7 +355,4 @@ def cp_async_bulk_wait_group(
             writes = [(newer, store.write) for newer, stores in committed for store in stores]
             g.cta.detector.wait_group(g, place, newest, reads, False)
             g.cta.detector.wait_group(g, place, newest, writes, reads_only)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)

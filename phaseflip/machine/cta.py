@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,7 @@ from .tensor_core import TensorCore
 from .tensor_memory import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
+    from ..dependence import Recorder
     from ..finding import Finding, Findings, Place
     from ..program import Program
     from ..race_detector import RaceDetector
@@ -85,7 +87,7 @@ class CTA:
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
         self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
-        self.tmem = TensorMemory(threads)
+        self.tmem = TensorMemory(threads, rank)
         self.barriers = NamedBarriers(self)
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
@@ -154,11 +156,20 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: dict[Any, deque[AsyncOperation]] = {}
         self.barrier = ClusterBarrier(self, threads)
+        self.leader = 0
+        """Which of the active lanes of a warp elect.sync elects, from the lowest."""
+        self.recorder: Recorder | None = None
+        """Told what every step touches, where a schedule has to know."""
         self.multicasts: set[Place] = set()
         """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}
         self.pair_allocations: dict[int, PairAllocation] = {}
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
+
+    def touch(self, key: Any, how: str, detail: Any = None) -> None:
+        """The step that runs uses a synchronisation object; see `dependence.py`."""
+        if self.recorder is not None:
+            self.recorder.touch(key, how, detail)
 
     def to_come(self) -> int:
         """Clusters of the launch that start once this one has ended: one runs after the other, in grid order."""
@@ -246,6 +257,14 @@ class Cluster:
             land(operation)
         else:
             self.pipes.setdefault(pipe, deque()).append(operation)
+
+    def issue_apart(self, pipe: tuple[Any, ...], operation: AsyncOperation) -> None:
+        """As `issue`, for an operation that may land in any order with those of the same name."""
+        if self.eager:
+            land(operation)
+            return
+        free = next(n for n in itertools.count() if not self.pipes.get((*pipe, n)))
+        self.issue((*pipe, free), operation)
 
     def in_flight(self) -> Iterator[tuple[Any, AsyncOperation]]:
         """(pipe, operation) of all operations that have not landed."""

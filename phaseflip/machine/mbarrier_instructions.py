@@ -21,6 +21,7 @@ from .mbarrier import MAX_COUNT, NEVER, Init, Mbarrier, barrier_at
 from .mbarrier_findings import Repeated
 from .mbarrier_wait import LanesWait, MbarrierWait, consume, report_if_lapped
 from .memory import MBARRIER_BYTES
+from .warp import begun
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -135,6 +136,7 @@ def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None
     """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [addr], txCount: expect txCount more bytes, each lane; no arrival."""
     barrier = barrier_at(g, place, mbar)
     if barrier is not None:
+        barrier.touch("expect")
         barrier.expect_tx(tx_count, g.n)
 
 
@@ -217,10 +219,7 @@ def mbarrier_try_wait_parity(
     else:
         parts = [g.view(consumed == phase) for phase in np.unique(consumed)]
         wait = LanesWait([(part, _wait(part, place, barrier, parity, scope)) for part in parts])
-    if wait is None or not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return None if wait is None else begun(g, wait)
 
 
 def _wait(
@@ -231,6 +230,7 @@ def _wait(
     known = _known_phase(g, barrier, consumed)
     if known + 1 & 1 != parity:
         # Hardware passes at once if no later phase has completed, and these threads know of none.
+        barrier.touch("pass")
         if known != consumed:
             report_if_lapped(g, barrier, known, place)
             if known < 0:

@@ -16,6 +16,7 @@ from ..peer_access import is_launched
 from ..race_detector import TMEM_BANDS
 from .memory import store
 from .tensor_memory_layout import COLUMNS
+from .warp import begun
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -36,7 +37,8 @@ class TensorMemory:
 
     kind = "tmem"
 
-    def __init__(self, threads: int = LANES) -> None:
+    def __init__(self, threads: int = LANES, rank: int = 0) -> None:
+        self.rank = rank
         self.words = np.full((LANES, COLUMNS), POISON, np.uint32)
         self.floats = self.words.view(np.float32)
         self.allocations: dict[int, tuple[int, Place]] = {}
@@ -162,6 +164,7 @@ class AllocationWait:
 
     def finish(self, group: Group) -> None:
         """Take the columns, and write their address as a weak store of the warp."""
+        touch_allocator(group)
         tmem, start = self.cta.tmem, self.start()
         assert start is not None
         tmem.allocations[start] = (self.columns, self.place)
@@ -177,6 +180,11 @@ class AllocationWait:
         if self.pair is not None and not self.pair.complete:
             return f"tcgen05.alloc of {self.columns} columns: the other CTA of the pair has not reached its own"
         return f"tcgen05.alloc of {self.columns} columns; allocated are {held or 'none'}"
+
+
+def touch_allocator(g: Group) -> None:
+    """The step that runs uses the allocator of TMEM of the CTA, or of its pair; see `dependence.py`."""
+    g.cta.cluster.touch(("alloc", g.cta.rank & ~1), "use")
 
 
 def _bad_allocation(
@@ -198,6 +206,7 @@ def tcgen05_alloc(
     written to shared memory at `dst`. After an illegal request the simulator goes on with a legal one.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
+    touch_allocator(g)
     tmem = g.cta.tmem
     if not 32 <= n_columns <= COLUMNS or n_columns & (n_columns - 1):
         _bad_allocation(
@@ -226,10 +235,7 @@ def tcgen05_alloc(
     tmem.last_request = n_columns
     pair = None if cta_group == 1 else _join_pair(g, place, n_columns)
     wait = AllocationWait(place, g.cta, n_columns, dst, pair)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)
 
 
 def _join_pair(g: Group, place: Place, columns: int) -> PairAllocation:
@@ -312,6 +318,7 @@ class PairWait:
 
     def finish(self, group: Group) -> None:
         """Nothing is learned."""
+        touch_allocator(group)
 
     def describe(self) -> str:
         """Who has not come."""
@@ -326,7 +333,7 @@ def _of_the_pair(g: Group, place: Place, cta_group: int) -> PairWait | None:
         return None
     g.cta.tmem.executed.setdefault(place.mnemonic, []).extend([place] * g.warps)
     wait = PairWait(place, g.cta, _peer(g.cta))
-    return None if wait.ready() else wait
+    return begun(g, wait)
 
 
 @instruction("tcgen05.dealloc", waits=True, uniform=("taddr", "n_columns"))
@@ -339,6 +346,7 @@ def tcgen05_dealloc(
     first may block until the second comes.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
+    touch_allocator(g)
     tmem, column = g.cta.tmem, split_address(taddr)[1]
     if not g.whole_warps():
         one_warp(g, place)
@@ -375,6 +383,7 @@ def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> P
     With cta_group::2 by one warp of each CTA of the pair; the first may block until the second comes.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
+    touch_allocator(g)
     if not g.whole_warps():
         one_warp(g, place)
     g.cta.tmem.relinquished = True

@@ -19,6 +19,7 @@ from .memory import LOCAL_BASE
 from .registers import check_registers, write_registers
 from .tensor_memory import WORD, one_warp, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
+from .warp import begun
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -238,10 +239,7 @@ def _wait_transfers(g: Group, place: Place, kind: str) -> TransfersWait | None:
     if not g.whole_warps():
         one_warp(g, place)
     wait = TransfersWait(g, kind)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)
 
 
 @instruction("tcgen05.wait::ld", waits=True)

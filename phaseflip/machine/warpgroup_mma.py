@@ -29,6 +29,7 @@ from ..vector_clock import restrict
 from .matrix_descriptors import ENCODE, operand_units, reads_past_the_end
 from .memory import RAW, register_columns
 from .registers import write_registers
+from .warp import begun
 from .warpgroup_operands import WARPS, decode_descriptor, fragment
 
 if TYPE_CHECKING:
@@ -394,7 +395,4 @@ def wgmma_wait_group(g: Group, place: Place, newest: int) -> WgmmaWait | None:
     if not _whole_warps(g, place):
         return None
     wait = WgmmaWait(g, newest)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)

@@ -13,8 +13,9 @@ mbarrier  Arrivals and bytes of one phase add up, so their order is the same to 
 bar       Arrivals of one round commute, since the round knows the threads as a set. A wait ends with its own round.
 cluster   The same; exits count as arrivals, and change the number that is waited for.
 live      The threads of a CTA that have not exited: exits commute.
-pool      setmaxnreg.dec only adds to the pool, and to ask changes nothing. Nobody gives back what was taken
-          by a first setmaxnreg, so whether all get theirs follows from the sums; if not, who does without is open. The second setmaxnreg of a warp ("again") looks at what its siblings have executed.
+pool      setmaxnreg.dec only adds to the pool, and to ask changes nothing. Nobody gives back what was taken by a first
+          setmaxnreg, so whether all get theirs follows from the sums; if not, who does without is open. The second
+          setmaxnreg of a warp ("again") looks at what its siblings have executed.
 async     One operation: it lands before the waits for it end. Its registers may not be read before, so when it writes
           them is no matter to the threads (a read is `uninitialised-read`, whether it has landed or not).
 alloc     Allocation and release of TMEM: nothing commutes.

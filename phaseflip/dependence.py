@@ -18,7 +18,8 @@ pool      setmaxnreg.dec only adds to the pool, and to ask changes nothing. Nobo
           setmaxnreg of a warp ("again") looks at what its siblings have executed.
 async     One operation: it lands before the waits for it end. Its registers may not be read before, so when it writes
           them is no matter to the threads (a read is `uninitialised-read`, whether it has landed or not).
-alloc     Allocation and release of TMEM: nothing commutes.
+alloc     The columns of a CTA that are taken: to look for free ones commutes with itself, taking and freeing do not.
+permit    The requests of a CTA: nothing commutes.
 
 Reads of the same bytes commute: they change no value, and the race detector keeps both.
 """
@@ -98,13 +99,17 @@ def _pool(a: Touch, b: Touch) -> bool:
     return "again" not in (a[1], b[1])
 
 
+def _looks(a: Touch, b: Touch) -> bool:
+    return a[1] == b[1] == "look"
+
+
 def _never(a: Touch, b: Touch) -> bool:
     return False
 
 
 _COMMUTE = {
     "mbarrier": _mbarrier, "bar": _rounds, "cluster": _rounds, "live": _alike, "pool": _pool, "async": _alike,
-    "alloc": _never,
+    "alloc": _looks, "permit": _never,
 }  # fmt: skip
 
 

@@ -48,6 +48,8 @@ class TensorMemory:
         self.reads = np.zeros((-(-threads // LANES), TMEM_BANDS, COLUMNS), np.int32)
         self.pair_frees: list[tuple[Any, slice]] = []
         """Accesses of tcgen05.dealloc by the other CTA of the pair, with the columns: none may come after."""
+        self.forgotten: list[tuple[Any, slice, Any, Any]] = []
+        """Deallocations, the columns, and `writes` and `reads` as they were: what is still in flight may race with those."""
         self.ever_allocated = np.zeros(COLUMNS, bool)
         self.executed: dict[str, list[Place]] = {}
         """Mnemonic -> where this CTA has executed it with cta_group::2, for collectives of the pair that may block."""
@@ -164,7 +166,7 @@ class AllocationWait:
 
     def finish(self, group: Group) -> None:
         """Take the columns, and write their address as a weak store of the warp."""
-        touch_allocator(group)
+        _touch(self.cta, "alloc", "change")
         tmem, start = self.cta.tmem, self.start()
         assert start is not None
         tmem.allocations[start] = (self.columns, self.place)
@@ -182,9 +184,10 @@ class AllocationWait:
         return f"tcgen05.alloc of {self.columns} columns; allocated are {held or 'none'}"
 
 
-def touch_allocator(g: Group) -> None:
-    """The step that runs uses the allocator of TMEM of the CTA, or of its pair; see `dependence.py`."""
-    g.cta.cluster.touch(("alloc", g.cta.rank & ~1), "use")
+def _touch(cta: CTA, key: str, how: str) -> None:
+    """The step that runs uses the allocations of a CTA ("alloc"), or what it may still ask for ("permit"); see
+    `dependence.py`."""
+    cta.cluster.touch((key, cta.rank), how)
 
 
 def _bad_allocation(
@@ -206,7 +209,6 @@ def tcgen05_alloc(
     written to shared memory at `dst`. After an illegal request the simulator goes on with a legal one.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
-    touch_allocator(g)
     tmem = g.cta.tmem
     if not 32 <= n_columns <= COLUMNS or n_columns & (n_columns - 1):
         _bad_allocation(
@@ -233,6 +235,9 @@ def tcgen05_alloc(
     if not g.whole_warps() or g.warps != 1:
         one_warp(g, place)
     tmem.last_request = n_columns
+    _touch(g.cta, "permit", "change")
+    for cta in [g.cta] if cta_group == 1 else g.cta.cluster.pair(g.cta):
+        _touch(cta, "alloc", "look")
     pair = None if cta_group == 1 else _join_pair(g, place, n_columns)
     wait = AllocationWait(place, g.cta, n_columns, dst, pair)
     return begun(g, wait)
@@ -318,7 +323,6 @@ class PairWait:
 
     def finish(self, group: Group) -> None:
         """Nothing is learned."""
-        touch_allocator(group)
 
     def describe(self) -> str:
         """Who has not come."""
@@ -346,8 +350,8 @@ def tcgen05_dealloc(
     first may block until the second comes.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
-    touch_allocator(g)
     tmem, column = g.cta.tmem, split_address(taddr)[1]
+    _touch(g.cta, "alloc", "change")
     if not g.whole_warps():
         one_warp(g, place)
     for _ in range(g.warps):  # every warp that executes it frees
@@ -383,8 +387,8 @@ def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> P
     With cta_group::2 by one warp of each CTA of the pair; the first may block until the second comes.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
-    touch_allocator(g)
     if not g.whole_warps():
         one_warp(g, place)
     g.cta.tmem.relinquished = True
+    _touch(g.cta, "permit", "change")
     return _of_the_pair(g, place, cta_group)

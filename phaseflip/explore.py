@@ -256,3 +256,23 @@ def advance(nodes: list[Node], explorer: Explorer) -> bool:
             return True
         nodes.pop()
     return False
+
+
+def difference(first: Any, other: Any) -> str:
+    """In what two runs of a kernel differ: in their findings (code, memory, kind, lines), or in their outputs if no finding
+    is an error; "" if in neither."""
+    one, another = (
+        {(f.severity, f.title, str(f.place), str(f.other or "")) for f in run.findings}
+        for run in (first, other)
+    )
+    if one != another:
+        words = [
+            f"{word} {' '.join(found[1:]).strip()}"
+            for word, many in (("no", one - another), ("also", another - one))
+            for found in sorted(many)
+        ]
+        return ", ".join(words)
+    if any(f[0] == "error" for f in one):
+        return ""
+    names = [n for n, a in first.outputs.items() if a.tobytes() != other.outputs[n].tobytes()]
+    return f"other values in {', '.join(names)}" if names else ""

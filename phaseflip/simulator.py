@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 from .arrays import check_writable, checked_arrays, copy_back
 from .dependence import Recorder, RecordingDetector, Unheard
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault
-from .explore import Explored, Explorer, Redundant, check_limit, explore
+from .explore import Explored, Explorer, Redundant, check_limit, difference, explore
 from .finding import Finding, Findings
 from .host import Launch
 from .machine.cta import CTA, Cluster
@@ -104,26 +104,6 @@ def _explore(lowered: Any, arrays: list[np.ndarray], checks: str, profile: str, 
 
     first, explored = explore(run, difference, limit)
     return replace(first, schedule=EXPLORE, explored=explored)
-
-
-def difference(first: Run, other: Run) -> str:
-    """In what two runs of a kernel differ: in their findings (code, memory, kind, lines), or in their outputs if no finding
-    is an error; "" if in neither."""
-    one, another = (
-        {(f.severity, f.title, str(f.place), str(f.other or "")) for f in run.findings}
-        for run in (first, other)
-    )
-    if one != another:
-        words = [
-            f"{word} {' '.join(found[1:]).strip()}"
-            for word, many in (("no", one - another), ("also", another - one))
-            for found in sorted(many)
-        ]
-        return ", ".join(words)
-    if any(f[0] == "error" for f in one):
-        return ""
-    names = [n for n, a in first.outputs.items() if a.tobytes() != other.outputs[n].tobytes()]
-    return f"other values in {', '.join(names)}" if names else ""
 
 
 def _simulate(

@@ -10,6 +10,7 @@ from phaseflip.explore import Explorer, Node, advance
 from phaseflip.interleaving import Event
 from phaseflip.schedule import parse_schedule
 from tests.litmus import harness
+from tests.litmus.test_tcgen05 import product
 from tests.litmus.test_warp_instructions import meeting
 
 
@@ -108,8 +109,8 @@ def test_uses_of_an_mbarrier_that_commute(one, other, same):
     assert independent(a, b) == independent(b, a) == same
 
 
-def run(schedule, **options):
-    lowered = harness._lowered(meeting, ())
+def run(schedule, factory=meeting, flags=(), **options):
+    lowered = harness._lowered(factory, flags)
     arrays = [np.zeros(shape, dtype) for _, dtype, shape in lowered.parameters]
     return simulate(lowered, arrays, schedule, **options)
 
@@ -153,3 +154,10 @@ def test_bad_choices_are_refused(text):
 def test_what_sleeps_is_not_tried():
     node = Node([("t", 0), ("t", 1)], {("t", 1): footprint()}, ("t", 0), {("t", 0), ("t", 1)})
     assert node.next() == ("t", 0)
+
+
+def test_an_mma_that_lands_after_the_deallocation_still_races_with_the_load_before_it():
+    late = run("choices:69=1,73=1,77=1,81=1", product, (("wait", False),))
+    assert "race tmem raw" in {f.title for f in late.findings}
+    assert "uninitialised-read tmem" not in {f.title for f in late.findings}
+    assert run("explore", product, (("wait", False),)).explored.verdict == "all"

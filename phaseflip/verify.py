@@ -162,7 +162,7 @@ def verify(
         oracle.unwritten_test(result),
     ]
     deciding = _deciding(oracles, gate)
-    differs = gpu is None and run.explored is not None and run.explored.difference is not None
+    differs = gpu is None and run.explored is not None and bool(run.explored.difference)
     if all(r.passed is None for r in deciding if r.name == gate) and gate != "all":
         raise BadInput(f"the {gate} gate cannot judge inputs {inputs!r}: {deciding[0].message}")
     return Verdict(

@@ -1,9 +1,12 @@
 """Exploring all interleavings: what commutes, how many runs the classic examples take, and that a difference replays."""
 
+import json
+
 import numpy as np
 import pytest
 
 from phaseflip import simulate
+from phaseflip.cli import main
 from phaseflip.dependence import Footprint, independent
 from phaseflip.errors import BadInput
 from phaseflip.explore import Explorer, Node, advance
@@ -121,6 +124,15 @@ def test_an_output_that_tells_the_elected_lane_differs_and_its_schedule_replays_
     replayed = run(found.explored.difference)
     assert replayed.schedule == found.explored.difference
     assert not np.array_equal(replayed.outputs["D"], found.outputs["D"])
+
+
+def test_the_command_line_says_how_many_were_run_and_whether_these_are_all(capsys):
+    words = ["run", "hgemm_v1", "128", "128", "64", "--device", "sim", "--schedule", "explore"]
+    assert main(words) == 0
+    assert "explored  all   2 interleavings, no difference" in capsys.readouterr().out
+    assert main([*words, "--limit", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["explored"]["verdict"] == "incomplete"
+    assert main([*words, "--limit", "0"]) == 2
 
 
 def test_a_limit_that_is_reached_never_reads_as_all():

@@ -162,17 +162,26 @@ class Unheard(Recorder):
 class RecordingDetector(RaceDetector):
     """A race detector that also tells a recorder of every access."""
 
-    def __init__(self, launch: Any, threads: int, cta_threads: int, recorder: Recorder) -> None:
-        super().__init__(launch, threads, cta_threads)
+    def __init__(
+        self, launch: Any, threads: int, cta_threads: int, copies: bool, recorder: Recorder
+    ) -> None:
+        super().__init__(launch, threads, cta_threads, copies)
         self.recorder = recorder
 
     def thread_access(
-        self, g: Any, place: Any, memory: Any, offset: Any, nbytes: int, writes: bool, lanes: Any = None
+        self, g: Any, place: Any, memory: Any, offset: Any, nbytes: int, writes: bool, lanes: Any = None,
+        strong: str = "", equal: Any = None,
     ) -> None:  # fmt: skip
         """See RaceDetector."""
         units = np.atleast_1d(offset).reshape(-1, 1) + np.arange(nbytes)
         self.recorder.access((memory.kind, memory.base), units, writes, not writes)
-        super().thread_access(g, place, memory, offset, nbytes, writes, lanes)
+        super().thread_access(g, place, memory, offset, nbytes, writes, lanes, strong, equal)
+
+    def told(self, memory: Any, offset: np.ndarray, nbytes: int, event: Any, actor: Any) -> None:
+        """See RaceDetector."""
+        units = np.atleast_1d(offset).reshape(-1, 1) + np.arange(nbytes)
+        self.recorder.access((memory.kind, memory.base), units, event.writes, not event.writes)
+        super().told(memory, offset, nbytes, event, actor)
 
     def operation_access(
         self, ticket: Any, memory: Any, units: np.ndarray, writes: bool, fenced: bool = False

@@ -41,6 +41,13 @@ class Explored:
     difference: str | None = None
     what: str = ""
 
+    def then(self, other: Explored) -> Explored:
+        """What came of these interleavings, and of the others after them."""
+        one = self if self.difference else other
+        return Explored(
+            self.runs + other.runs, self.tried + other.tried, self.complete and other.complete, one.difference, one.what
+        )  # fmt: skip
+
     @property
     def verdict(self) -> str:
         """ "different", "incomplete" where the limit ended it, or "all"."""
@@ -134,40 +141,46 @@ class ExploringStepper(Stepper):
         super().__init__(cluster, schedule)
         self.explorer = schedule
         self.recorder: Recorder = cluster.recorder
+        self.current: Agent | None = None
         self.serials: dict[int, tuple[int, Any, int]] = {}
         """id of an operation -> number, the operation, the event that issued it."""
 
-    def pick(self, runnable: list[Any], pipes: list[Any]) -> int:
+    def pick(self, runnable: list[Any]) -> int:
         """See Stepper; a step begins."""
+        pipes = range(len(self.cluster.pipes))
         agents = [_agent_of(g) for g in runnable] + [self.pipe_agent(p) for p in pipes]
         default = self.schedule.pick(len(runnable), len(pipes))
         choice = self.explorer.choose(agents, default)
         self.explorer.note(choice, default)
-        self.current: Agent | None = agents[choice]
+        self.current = agents[choice]
         return choice
 
-    def pipe_agent(self, pipe: Any) -> Agent:
+    def pipe_agent(self, pipe: int) -> Agent:
         """A queue of operations by its name; one that may land in any order by itself."""
-        operation = pipe[0]
-        key = next(k for k, p in self.cluster.pipes.items() if p is pipe)
-        if key[0] == "tma":
+        name, operation = self.cluster.pipes.head(pipe)
+        if name is None:
             return ("load", self.serials[id(operation)][0])
-        return ("queue", *key)
+        assert isinstance(name, tuple)
+        return ("queue", *name)
 
     def step(self, g: Any) -> None:
         """See Stepper."""
+        if self.current is None:  # a look ends in vain since nothing else can happen: no choice
+            self.current = _agent_of(g)
+            self.explorer.choose([self.current], 0)
         for operation in _awaited(g.wait):
             if id(operation) in self.serials:
                 self.recorder.touch(("async", self.serials[id(operation)][0]), "finish")
         self.recorded(lambda: Stepper.step(self, g), -1)
 
-    def land(self, pipe: Any) -> None:
+    def land(self, pipe: int) -> None:
         """See Stepper."""
         if self.current is None:  # nobody gets on, so it lands without a choice
             self.current = self.pipe_agent(pipe)
             self.explorer.choose([self.current], 0)
-        self.recorder.touch(("async", self.serials[id(pipe[0])][0]), "land")
-        self.recorded(lambda: Stepper.land(self, pipe), self.serials[id(pipe[0])][2])
+        number, _, issued_by = self.serials[id(self.cluster.pipes.head(pipe)[1])]
+        self.recorder.touch(("async", number), "land")
+        self.recorded(lambda: Stepper.land(self, pipe), issued_by)
 
     def recorded(self, act: Callable[[], None], issued_by: int) -> None:
         """Do something, and note it as an event, also where it stops the kernel."""
@@ -182,7 +195,7 @@ class ExploringStepper(Stepper):
             explorer.events.append(event)
             self.current = None
             explorer.elections |= self.recorder.elections
-            for _, operation in self.cluster.in_flight():
+            for operation in self.cluster.pipes.operations():
                 if id(operation) not in self.serials:
                     self.serials[id(operation)] = (len(self.serials), operation, len(explorer.events) - 1)  # fmt: skip
 
@@ -197,8 +210,8 @@ def _agent_of(g: Any) -> Agent:
 
 def _awaited(wait: Any) -> list[Any]:
     """The operations in flight that a wait is for."""
-    pairs = getattr(wait, "awaited", ())
-    return [*getattr(wait, "pending", ()), *(operation for _, operation in pairs)]
+    some = [*getattr(wait, "pending", ()), *getattr(wait, "awaited", ())]
+    return [one[1] if isinstance(one, tuple) else one for one in some]
 
 
 def explore(run: Callable[[Explorer], Any], same: Callable[[Any, Any], str], limit: int) -> tuple[Any, Explored]:  # fmt: skip
@@ -261,6 +274,8 @@ def advance(nodes: list[Node], explorer: Explorer) -> bool:
 def difference(first: Any, other: Any) -> str:
     """In what two runs of a kernel differ: in their findings (code, memory, kind, lines), or in their outputs if no finding
     is an error; "" if in neither."""
+    if isinstance(first, str) or isinstance(other, str):
+        return "" if first == other else next(r for r in (first, other) if isinstance(r, str))
     one, another = (
         {(f.severity, f.title, str(f.place), str(f.other or "")) for f in run.findings}
         for run in (first, other)

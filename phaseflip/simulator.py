@@ -9,37 +9,20 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .arrays import check_writable, checked_arrays, copy_back
-from .dependence import Recorder, RecordingDetector, Unheard
-from .errors import BadInput, Deadlock, FindingWarning, KernelFault
+from .arrays import check_writable, checked_arguments, copy_back, from_stored
+from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
 from .explore import Explored, Explorer, Redundant, check_limit, difference, explore
 from .finding import Finding, Findings
-from .host import Launch
-from .machine.cta import CTA, Cluster
-from .machine.mbarrier_findings import report_uninitialised
-from .machine.memory import Memory, global_base
+from .grid import Grid, Progress
 from .machine.tensor_map import TensorMap
-from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
-from .machine.warp import WARP, Group
-from .program import DYNAMIC_SHARED_BASE
-from .race_detector import Launch as RaceLaunch
-from .race_detector import RaceDetector
-from .schedule import DEFAULT_LIMIT, EXPLORE, Choices, Schedule, check_delays, parse_schedule
-from .shadow_memory import Shadow
-from .stepper import Stepper
-
-MAX_SHARED_BYTES = 227 * 1024
-MAX_THREADS = 1024
-MAX_CLUSTER_CTAS = 8
-Progress = Callable[[int, int], None]
+from .schedule import DEFAULT_LIMIT, EXPLORE, Schedule, parse_schedule
 
 
 @dataclass
@@ -73,8 +56,8 @@ def simulate(
 ) -> Run:
     """Run a kernel on the CPU.
 
-    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one array per buffer
-    parameter, in order (NumPy, or torch on the CPU), never written to. schedule: see `schedule.py`.
+    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one per parameter, in order: an
+    array (NumPy, or torch on the CPU), never written to, or the value of a number. schedule: see `schedule.py`.
     progress: called with CTAs done and in all.
     checks: all, none, or some of the categories of `finding.CATEGORIES`. profile: how strictly findings are judged.
     What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
@@ -83,71 +66,99 @@ def simulate(
     lowered = _lowered(kernel)
     policy = parse_schedule(schedule)
     check_limit(limit)
-    arrays = checked_arrays(lowered.parameters, inputs)
+    arguments = checked_arguments(lowered.signature, inputs)
     if schedule == EXPLORE:
-        return _explore(lowered, arrays, checks, profile, limit)
-    return _simulate(lowered, arrays, policy, checks, progress, profile)
+        return _explore(lowered, arguments, checks, profile, limit)
+    try:
+        return _simulate(lowered, arguments, policy, checks, progress, profile)
+    except UncertainBarrier:
+        policy = parse_schedule(schedule)
+        return _simulate(lowered, arguments, policy, checks, progress, profile, late_barriers=True)
 
 
-def _explore(lowered: Any, arrays: list[np.ndarray], checks: str, profile: str, limit: int) -> Run:
-    """The first of all interleavings, with what came of the others."""
+def _explore(lowered: Any, arguments: list[Any], checks: str, profile: str, limit: int) -> Run:
+    """The first of all interleavings, with what came of the others.
+
+    Where an arrival at a named barrier is uncertain, it must be so in all of them; then those with barriers that complete
+    late are explored.
+    """
     if not Findings(checks, profile).wants_races:
         raise BadInput(
             "schedule explore needs the race checks, which see what steps touch; add races to the checks"
         )
 
-    def run(explorer: Explorer) -> Run | None:
+    def run(explorer: Explorer) -> Run | str | None:
         try:
-            return _simulate(lowered, arrays, explorer, checks, None, profile)
+            return _simulate(lowered, arguments, explorer, checks, None, profile)
+        except Redundant:
+            return None
+        except UncertainBarrier:
+            return "an uncertain arrival at a named barrier"
+
+    def run_late(explorer: Explorer) -> Run | None:
+        try:
+            return _simulate(
+                lowered, arguments, explorer, checks, None, profile, late_barriers=True
+            )
         except Redundant:
             return None
 
     first, explored = explore(run, difference, limit)
+    if isinstance(first, str):
+        tried = explored.tried if explored.complete else limit - 1
+        first, late = explore(run_late, difference, max(limit - tried, 1))
+        explored = explored.then(late)
     return replace(first, schedule=EXPLORE, explored=explored)
 
 
 def _simulate(
     lowered: Any,
-    arrays: list[np.ndarray],
+    arguments: list[Any],
     policy: Schedule,
     checks: str,
     progress: Progress | None,
     profile: str,
+    late_barriers: bool = False,
 ) -> Run:
-    """One run."""
+    """One run. UncertainBarrier where a schedule could matter to who meets at a named barrier."""
+    arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     started = time.perf_counter()
     lowered.program  # noqa: B018 - translates on first use, which is timed
     translated = time.perf_counter()
-    launch = lowered.host.launch(arrays)
-    memories = _global_memories(lowered.parameters, arrays)
-    findings = Findings(checks, profile)
-    machine = _Machine(lowered, launch, memories, policy, findings)
-    stopped = False
-    # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
-    with np.errstate(all="ignore"), _blas().limit(limits=1):
-        try:
-            machine.run(progress)
-        except KernelFault as fault:
-            stopped = True
-            findings.add(
-                Finding(
-                    fault.code, fault.detail, place=fault.site, what=fault.agent, fix=fault.fix
-                ),
-                always=True,
-            )
-        except Deadlock as deadlock:
-            stopped = True
-            findings.add(deadlock.finding, always=True)
-    outputs = {
-        name: memory.data[: memory.size].view(array.dtype).reshape(array.shape)
-        for (name, _, _), memory, array in zip(lowered.parameters, memories, arrays, strict=True)
+    machine = Grid(lowered, arguments, policy, Findings(checks, profile))
+    machine.late_barriers = late_barriers
+    stopped = _run(machine, progress)
+    results = {
+        name: from_stored(memory.data[: memory.size], array)
+        for (name, _, _), memory, array in zip(
+            lowered.parameters, machine.memories, arrays, strict=True
+        )
     }
     seconds = {
         "lower": lowered.seconds,
         "translate": translated - started,
         "simulate": time.perf_counter() - translated,
     }
-    return Run(outputs, findings.all(), machine.counters(), seconds, policy.name, stopped)
+    found = machine.findings.all()
+    return Run(results, found, machine.counters(), seconds, machine.schedule.name, stopped)
+
+
+def _run(machine: Grid, progress: Progress | None) -> bool:
+    """Run a launch to its end, or until something stops it, which becomes a finding; whether something did."""
+    # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
+    with np.errstate(all="ignore"), _blas().limit(limits=1):
+        try:
+            machine.run(progress)
+        except KernelFault as fault:
+            stop = Finding(
+                fault.code, fault.detail, place=fault.site, what=fault.agent, fix=fault.fix
+            )
+        except Deadlock as deadlock:
+            stop = deadlock.finding
+        else:
+            return False
+    machine.findings.add(stop, always=True)
+    return True
 
 
 @functools.cache
@@ -156,16 +167,18 @@ def _blas() -> ThreadpoolController:
 
 
 def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = "all") -> None:
-    """Run a kernel as TVM's compiled module runs on a GPU: arrays positionally, results written in place.
+    """Run a kernel as TVM's compiled module runs on a GPU: arrays and numbers positionally, results written in place.
 
     Raises BadInput for arrays that do not fit, and Deadlock or KernelFault for what would hang or stop a GPU; then no
     array has been changed. Other errors that the checks find (a race) change nothing on a GPU, so here the results are
     written, and each error is a `FindingWarning`.
     """
     lowered = _lowered(kernel)
-    views = checked_arrays(lowered.parameters, arrays)
-    if not all(view.flags.writeable for view in views):
-        check_writable(views, [name for name, _, _ in lowered.parameters], _outputs(lowered, views))
+    arguments = checked_arguments(lowered.signature, arrays)
+    named = zip(lowered.signature, arguments, strict=True)
+    views = {name: a for (name, _, _), a in named if isinstance(a, np.ndarray)}
+    if not all(view.flags.writeable for view in views.values()):
+        check_writable(views, outputs(lowered, arguments))
     run = simulate(lowered, arrays, schedule, checks)
     errors = [finding for finding in run.findings if finding.severity == "error"]
     if run.stopped:
@@ -175,7 +188,7 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
             if stop.code == "deadlock"
             else KernelFault(stop.code, str(stop), stop.fix)
         )
-    copy_back(arrays, run.outputs)
+    copy_back(views, run.outputs)
     for finding in errors:
         warnings.warn(FindingWarning(str(finding)), stacklevel=2)
 
@@ -186,213 +199,10 @@ def _lowered(kernel: Any) -> Any:
     return kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
 
 
-def _outputs(lowered: Any, arrays: list[np.ndarray]) -> set[str]:
+def outputs(lowered: Any, arguments: list[Any]) -> set[str]:
     """The parameters that the kernel writes to, as far as its text tells without running it."""
     from .ir_queries import written_parameters
 
     written = written_parameters(lowered.device)
-    given = zip(lowered.device.params, lowered.host.launch(arrays).arguments, strict=True)
+    given = zip(lowered.device.params, lowered.host.launch(arguments).arguments, strict=True)
     return {a.buffer if isinstance(a, TensorMap) else str(a) for p, a in given if p in written}
-
-
-def _global_memories(
-    parameters: list[tuple[str, str, tuple[int, ...]]], arrays: list[np.ndarray]
-) -> list[Memory]:
-    memories = []
-    for i, ((name, _, _), array) in enumerate(zip(parameters, arrays, strict=True)):
-        memory = Memory("global", _always(name), global_base(i), array.nbytes)
-        memory.shadow = Shadow(array.nbytes, initialised=True)
-        memory.data[: array.nbytes] = array.reshape(-1).view(np.uint8)
-        memories.append(memory)
-    return memories
-
-
-def _always(name: str) -> Callable[[int], str]:
-    return lambda offset: name
-
-
-class _Machine:
-    """One launch: geometry, registers that every thread starts with, and the loop over clusters."""
-
-    def __init__(
-        self,
-        lowered: Any,
-        launch: Launch,
-        memories: list[Memory],
-        schedule: Schedule,
-        findings: Findings,
-    ) -> None:
-        program = self.program = lowered.program
-        self.memories, self.schedule, self.findings = memories, schedule, findings
-        self.names = [name for name, _, _ in lowered.parameters]
-        self.race_checks = RaceLaunch(findings) if findings.wants_races else None
-        extents = program.extents | launch.extents
-        self.grid = [extents.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
-        self.block = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
-        self.cluster_shape = [extents.get(f"clusterCtaIdx.{axis}", 1) for axis in "xyz"]
-        self.threads = int(np.prod(self.block))
-        self.cluster_ctas = int(np.prod(self.cluster_shape))
-        shapes = zip(self.grid, self.cluster_shape, strict=True)
-        self.clusters = tuple(n // size for n, size in shapes)
-        self.shared_bytes = (
-            DYNAMIC_SHARED_BASE + program.static_shared_bytes + launch.dynamic_shared_bytes
-        )
-        self.tensor_maps: list[TensorMap] = []
-        self.arguments = [self.argument(a) for a in launch.arguments]
-        self.counts = [0] * len(program.instructions)
-        self.bytes: Counter[str] = Counter()
-        self.operand_cache: dict[Any, Any] = {}
-        self.check_limits()
-        check_delays(schedule, self.cluster_ctas, -(-self.threads // WARP))
-
-    def check_limits(self) -> None:
-        """BadInput for a launch that CUDA refuses."""
-        used = self.shared_bytes - DYNAMIC_SHARED_BASE
-        if used > MAX_SHARED_BYTES:
-            raise BadInput(
-                f"resource-limit: the kernel asks for {used} bytes of shared memory; a CTA has {MAX_SHARED_BYTES}"
-            )
-        if self.threads > MAX_THREADS:
-            raise BadInput(
-                f"resource-limit: the kernel asks for {self.threads} threads; a CTA has at most {MAX_THREADS}"
-            )
-        if self.cluster_ctas > MAX_CLUSTER_CTAS:
-            raise BadInput(
-                f"resource-limit: the kernel asks for clusters of {self.cluster_ctas} CTAs; "
-                f"{MAX_CLUSTER_CTAS} is the most that every GPU can launch"
-            )
-        if 0 in self.grid:
-            shape = " x ".join(map(str, self.grid))
-            raise BadInput(
-                f"resource-limit: a grid of {shape} CTAs has none; each extent is at least 1"
-            )
-        uneven = [
-            f"{n} along {axis}"
-            for axis, n, size in zip("xyz", self.grid, self.cluster_shape, strict=True)
-            if n % size
-        ]
-        if uneven:
-            shape = " x ".join(map(str, self.cluster_shape))
-            raise BadInput(
-                f"resource-limit: clusters of {shape} CTAs do not divide the grid: it has {uneven[0]}"
-            )
-
-    def argument(self, value: Any) -> Any:
-        """A kernel argument: the address of a buffer for a pointer, else the number."""
-        if isinstance(value, str):
-            return self.memories[self.names.index(value)].base
-        if isinstance(value, TensorMap):
-            self.tensor_maps.append(value)
-            return TENSOR_MAP_BASE + TENSOR_MAP_BYTES * (len(self.tensor_maps) - 1)
-        return value
-
-    def run(self, progress: Progress | None) -> None:
-        """All clusters, x fastest."""
-        width, height, _ = self.clusters
-        total = int(np.prod(self.clusters))
-        for index in range(total):
-            self.run_cluster((index % width, index // width % height, index // (width * height)))
-            if progress is not None:
-                progress((index + 1) * self.cluster_ctas, total * self.cluster_ctas)
-
-    def run_cluster(self, index: tuple[int, ...]) -> None:
-        """The cluster at an index (x, y, z) of the grid of clusters, from launch to exit."""
-        threads = self.threads * self.cluster_ctas
-        detector: RaceDetector | None = None
-        policy = self.schedule
-        recorder = Recorder() if isinstance(policy, Explorer) else Unheard()
-        if self.race_checks is not None and isinstance(policy, Explorer):
-            detector = RecordingDetector(self.race_checks, threads, self.threads, recorder)
-        elif self.race_checks is not None:
-            detector = RaceDetector(self.race_checks, threads, self.threads)
-        cluster = Cluster(
-            self.program,
-            self.memories,
-            self.counts,
-            self.bytes,
-            self.operand_cache,
-            self.schedule.eager,
-            threads,
-            self.findings,
-            detector,
-            self.tensor_maps,
-        )
-        if isinstance(policy, Choices):
-            cluster.recorder, cluster.leader = recorder, policy.leader
-        for rank in range(self.cluster_ctas):
-            self.start_cta(cluster, rank, index)
-        stepper = (
-            policy.stepper(cluster) if isinstance(policy, Explorer) else Stepper(cluster, policy)
-        )
-        try:
-            stepper.run()
-            self.settle(cluster)
-            cluster.check_exit()
-        finally:
-            self.settle(cluster)
-
-    def settle(self, cluster: Cluster) -> None:
-        """Threads have exited or stopped: report what could not be judged before."""
-        report_uninitialised(cluster)
-        if cluster.detector is not None:
-            cluster.detector.finish()
-
-    def start_cta(self, cluster: Cluster, rank: int, cluster_index: tuple[int, ...]) -> None:
-        """Add the CTA of a rank to its cluster, with its groups of threads."""
-        width, height, _ = self.cluster_shape
-        inside = (rank % width, rank // width % height, rank // (width * height))
-        shapes = zip(cluster_index, self.cluster_shape, inside, strict=True)
-        x, y, z = (first * size + offset for first, size, offset in shapes)
-        axes = {
-            "blockIdx": (x, y, z),
-            "gridDim": tuple(self.grid),
-            "clusterIdx": cluster_index,
-            "clusterDim": self.clusters,
-            "clusterCtaIdx": inside,
-            "clusterCtaDim": tuple(self.cluster_shape),
-        }
-        cta = CTA(cluster, rank, axes, self.threads, self.shared_bytes)
-        cluster.ctas.append(cta)
-        step = WARP if self.schedule.by_warp else self.threads
-        for first in range(0, self.threads, step):
-            lanes = np.arange(first, min(first + step, self.threads), dtype=np.int64)
-            group = Group(cta, lanes, self.registers(lanes, axes), 0)
-            if cluster.detector is not None:
-                group.knowledge = cluster.detector.start(lanes)
-            cluster.groups.append(group)
-
-    def registers(self, lanes: np.ndarray, axes: dict[str, tuple[int, ...]]) -> list[Any]:
-        """Initial registers of a group: thread indices, those of its CTA by kind of axis, kernel arguments."""
-        r: list[Any] = [None] * self.program.n_slots
-        bx, by, _ = self.block
-        thread_index = {"x": lanes % bx, "y": lanes // bx % by, "z": lanes // (bx * by)}
-        for axis, slot in self.program.axis_slots.items():
-            kind, _, dimension = axis.partition(".")
-            if kind == "threadIdx":
-                value = thread_index[dimension]
-                r[slot] = value if len(value) > 1 else int(value[0])
-            else:
-                r[slot] = axes[kind]["xyz".index(dimension)]
-        for slot, value in zip(self.program.param_slots, self.arguments, strict=True):
-            r[slot] = value
-        return r
-
-    def counters(self) -> dict[str, int]:
-        """Instructions executed (by warp) under their mnemonics, bytes moved by path, waits by warp."""
-        executed: Counter[str] = Counter()
-        for place, count in zip(self.program.instructions, self.counts, strict=True):
-            executed[place.mnemonic] += count
-        result = {m: n for m, n in sorted(executed.items()) if n}
-        for path in ("shared_to_global", "shared_to_shared"):
-            if self.bytes[path]:
-                result[f"bytes_{path}"] = self.bytes[path]
-        for path in (
-            "global_loaded",
-            "global_stored",
-            "shared_loaded",
-            "shared_stored",
-            "global_to_shared",
-        ):
-            result[f"bytes_{path}"] = self.bytes[path]
-        result["barrier_waits"] = self.bytes["waits"]
-        return result

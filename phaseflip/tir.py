@@ -7,12 +7,13 @@ import linecache
 import re
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.tirx.stmt_functor import StmtMutator
 
 from . import device_ir as ir
+from .arrays import by_value
 from .errors import BadInput, UnsupportedInstruction
+from .tir_places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site
 
 _JUMPS = {
     "tirx.break_loop": "break",
@@ -20,8 +21,6 @@ _JUMPS = {
     "tirx.thread_return": "return",
 }
 
-LINE_MARK = "phaseflip.line"
-"""Key of the attribute statements that carry a user's source line through TVM's passes (node: file, value: line)."""
 
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Mod": "mod", "FloorDiv": "floordiv",
@@ -52,11 +51,11 @@ class _LineMarker(StmtMutator):
         return super().visit_for_(op)
 
     def visit_op_call_(self, op: Any) -> Any:
-        site = _span_site(op.span)
+        site = span_site(op.span)
         if site is None:
             return op
         value = tirx.IntImm("int32", site.line)
-        return tirx.AttrStmt(tirx.StringImm(site.file), LINE_MARK, value, op)
+        return tirx.AttrStmt(mark_node(site.file, site.callers), LINE_MARK, value, op)
 
 
 def mark_lines(func: Any, loops: dict[Any, ir.Site]) -> Any:
@@ -80,14 +79,16 @@ def unmark_lines(func: Any) -> Any:
     return func.with_body(_LineUnmarker().visit_stmt(func.body))
 
 
-def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...]]]:
-    """(name, dtype, shape) of every buffer parameter of a PrimFunc, in order; BadInput for any other parameter."""
-    found = []
+def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...] | None]]:
+    """(name, dtype, shape) of every parameter of a PrimFunc, in order; the shape of a number passed by value is None.
+
+    BadInput for a parameter that is neither a buffer nor a number that TVM's runtime can pass to a kernel.
+    """
+    found: list[tuple[str, str, tuple[int, ...] | None]] = []
     for param in func.params:
         if not hasattr(param, "shape"):
-            raise BadInput(
-                f"parameter {param.name} of the kernel is not a buffer; declare it as T.Buffer(shape, dtype)"
-            )
+            found.append((str(param.name), by_value(str(param.name), _dtype(param.ty)), None))
+            continue
         shape = []
         for extent in param.shape:
             if not isinstance(extent, tirx.IntImm):
@@ -106,36 +107,6 @@ def read_function(func: Any, loops: dict[Any, ir.Site]) -> ir.Function:
     Raises UnsupportedInstruction, naming node and line, for IR that the simulator gives no meaning to.
     """
     return _Reader(loops).function(func)
-
-
-def user_site(span: Any) -> ir.Site | None:
-    """File and line of a span outside TVM's own library, of an inlined function the outermost call; None if it has none."""
-    site = _span_site(span)
-    return None if site is None or _in_library(site.file) else site
-
-
-def statement_site(s: Any) -> ir.Site | None:
-    """File and line of a statement: where passes have dropped its span, or it never had one, of a part that begins it."""
-    parts = (getattr(s, name, None) for name in ("condition", "buffer"))
-    spans = [s.span, *(part.span for part in parts if part is not None)]
-    return next((site for span in spans if (site := user_site(span)) is not None), None)
-
-
-def _span_site(span: Any) -> ir.Site | None:
-    if span is None:
-        return None
-    if hasattr(span, "spans"):
-        sites = [_span_site(s) for s in span.spans]
-        found = [s for s in sites if s is not None]
-        return next((s for s in found if not _in_library(s.file)), found[0] if found else None)
-    return ir.Site(str(span.source_name.name), int(span.line))
-
-
-def _in_library(file: str) -> bool:
-    return file.startswith(_LIBRARY)
-
-
-_LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"
 
 
 class _Reader:
@@ -188,7 +159,7 @@ class _Reader:
                 else None
             )
         name, scope = self.name(b), str(b.scope())
-        new = ir.Buffer(name, str(b.dtype), elements, scope)
+        new = ir.Buffer(name, str(b.dtype), elements, scope, align_bytes=int(b.data_alignment))
         if data is not None:
             base = self.expr(data)
             if (
@@ -242,7 +213,7 @@ class _Reader:
     def read_AttrStmt(self, s: Any, out: list[ir.Stmt]) -> None:
         key = str(s.attr_key)
         if key == LINE_MARK and not self.marked:
-            self.site, self.marked = ir.Site(str(s.node.value), int(s.value)), True
+            self.site, self.marked = marked_site(s), True
             self.statement(s.body, out)
             self.marked = False
             return

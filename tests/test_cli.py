@@ -146,8 +146,15 @@ def test_options_reach_the_run(run: Any, fake: Any) -> None:
     calls = fake(report())
     run(*RUN, "--seed", 7, "--schedule", "random:5", "--inputs", "integers", "--device", "sim")
     expected = {"shape": (128, 256, 64), "seed": 7, "schedule": "random:5", "inputs": "integers"}
-    expected |= {"progress": None, "checks": "all", "profile": "ptx", "gpu": None}
-    expected |= {"limit": 1000}
+    expected |= {
+        "progress": None,
+        "checks": "all",
+        "profile": "ptx",
+        "gpu": None,
+        "outputs": [],
+        "scalars": {},
+        "limit": 1000,
+    }
     assert calls == expected
     run(*RUN, "--schedule", "explore", "--limit", 9)
     assert (calls["schedule"], calls["limit"]) == ("explore", 9)

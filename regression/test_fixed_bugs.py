@@ -157,7 +157,8 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     """Others complete ten rounds of the barrier before it goes on from the first."""
     told = []
     detector = SimpleNamespace(acquire=lambda group, clock, everything: told.append(clock))
-    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64), 64)
+    cluster = SimpleNamespace(touch=lambda *use: None)
+    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64, cluster=cluster, rank=0), 64)
     sleeper = BarrierWait(barrier, barrier.round)
     clocks = [Clock.zero(2) for _ in range(11)]
     for clock in clocks:

@@ -20,7 +20,7 @@ from .machine.memory import Memory, global_base
 from .machine.tensor_map import TensorMap
 from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
 from .machine.warp import WARP, Group
-from .program import SHARED_START
+from .ir.program import SHARED_START
 from .race_detector import Launch as RaceLaunch
 from .race_detector import RaceDetector
 from .schedule import Choices, Schedule, check_delays

@@ -201,7 +201,7 @@ def _lowered(kernel: Any) -> Any:
 
 def outputs(lowered: Any, arguments: list[Any]) -> set[str]:
     """The parameters that the kernel writes to, as far as its text tells without running it."""
-    from .ir_queries import written_parameters
+    from .ir.queries import written_parameters
 
     written = written_parameters(lowered.device)
     given = zip(lowered.device.params, lowered.host.launch(arguments).arguments, strict=True)

@@ -6,7 +6,7 @@ import pytest
 from tvm.script import tirx as T
 
 from kernels.hgemm_v3 import KERNEL as V3
-from phaseflip import device_ir as ir
+from phaseflip.ir import nodes as ir
 from phaseflip import lower
 from phaseflip.errors import BadInput, UnsupportedInstruction
 from phaseflip.host import HostPlan

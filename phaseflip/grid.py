@@ -12,7 +12,7 @@ from .arrays import stored_bytes
 from .dependence import Recorder, RecordingDetector, Unheard
 from .errors import BadInput
 from .explore import Explorer
-from .finding import Findings
+from .findings.finding import Findings
 from .launch_control import LaunchControl
 from .machine.cta import CTA, Cluster
 from .machine.mbarrier_findings import report_uninitialised

@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 from .arrays import check_writable, checked_arguments, copy_back, from_stored
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
 from .explore import Explored, Explorer, Redundant, check_limit, difference, explore
-from .finding import Finding, Findings
+from .findings.finding import Finding, Findings
 from .grid import Grid, Progress
 from .machine.tensor_map import TensorMap
 from .schedule import DEFAULT_LIMIT, EXPLORE, Schedule, parse_schedule

@@ -10,7 +10,7 @@ import pytest
 from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
-from phaseflip.finding import render
+from phaseflip.findings.finding import render
 
 N = 64
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:5"]

@@ -9,7 +9,7 @@ from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
 from phaseflip.errors import KernelFault
-from phaseflip.finding import Place
+from phaseflip.findings.finding import Place
 from phaseflip.machine.mbarrier import Mbarrier
 
 N = 128

@@ -25,7 +25,7 @@ from .pipes import Awaited
 from .warp import begun
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..ordering import Ticket
     from ..vector_clock import Clock
     from .cta import CTA

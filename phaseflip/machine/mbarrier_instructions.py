@@ -24,7 +24,7 @@ from .memory import MBARRIER_BYTES
 from .warp import begun
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 

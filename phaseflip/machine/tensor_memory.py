@@ -11,7 +11,7 @@ import numpy as np
 
 from ..control_flow import EXIT
 from ..errors import KernelFault
-from ..finding import Finding
+from ..findings.finding import Finding
 from ..ir.instruction import instruction
 from ..peer_access import is_launched
 from ..race_detector import TMEM_BANDS
@@ -22,7 +22,7 @@ from .tensor_memory_layout import COLUMNS
 from .warp import begun
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
     from .warp import Group
 

@@ -24,7 +24,7 @@ from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld
 from .warp import begun
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..ordering import Ticket
     from .warp import Group
 

@@ -21,7 +21,7 @@ from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBa
 from .explore import Explored, Explorer, Redundant, check_limit, difference, explore
 from .findings.finding import Finding, Findings
 from .grid import Grid, Progress
-from .machine.tensor_map import TensorMap
+from .machine.copies.tensor_map import TensorMap
 from .schedule import DEFAULT_LIMIT, EXPLORE, Schedule, parse_schedule
 
 

@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 from phaseflip import lower, simulate
 from phaseflip.errors import KernelFault
 from phaseflip.findings.finding import Place
-from phaseflip.machine.mbarrier import Mbarrier
+from phaseflip.machine.sync.mbarrier import Mbarrier
 
 N = 128
 

@@ -8,7 +8,7 @@ from tvm.script import tirx as T
 
 from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
-from phaseflip.decoding import decode
+from phaseflip.frontend.tirx.decoding import decode
 from phaseflip.errors import UnsupportedInstruction
 
 SCHEDULES = ("in-order", "eager", "lazy", "random:3")

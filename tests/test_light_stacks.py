@@ -11,7 +11,8 @@ import tvm
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
-from phaseflip import find_kernel, light_stacks, lower
+from phaseflip import find_kernel, lower
+from phaseflip.frontend.tirx import parser_stacks as light_stacks
 
 
 def test_frames_tell_what_inspect_tells() -> None:

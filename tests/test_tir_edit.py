@@ -10,10 +10,11 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 
-from phaseflip import lower, tir_nodes
+from phaseflip import lower
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.kernel import find_kernel
-from phaseflip.lowering import cuda_source
-from phaseflip.tir_edit import Code, Statement, together
+from phaseflip.frontend.tirx.lowering import cuda_source
+from phaseflip.frontend.tirx.edit.code import Code, Statement, together
 
 N = 128
 HERE = str(Path(__file__).resolve())

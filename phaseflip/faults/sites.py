@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..tir_edit import Code, Statement
-from ..tir_nodes import calls, integer, memory, occurs
+from ..frontend.tirx.edit.code import Code, Statement
+from ..frontend.tirx.edit.expressions import calls, integer, memory, occurs
 
 MMA = "tile.gemm_async"
 WGMMA = "ptx.wgmma_mma_async_ss"

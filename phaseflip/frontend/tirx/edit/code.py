@@ -15,9 +15,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
-from .ir.nodes import Site
-from .tir_nodes import marked, memory, occurs, statement_text
-from .tir_places import LINE_MARK, marked_site, statement_site
+from ....ir.nodes import Site
+from .expressions import marked, memory, occurs, statement_text
+from ..places import LINE_MARK, marked_site, statement_site
 
 Path = tuple[tuple[str, int], ...]
 Changes = Mapping[Path, Sequence[Any]]

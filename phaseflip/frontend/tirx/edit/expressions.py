@@ -10,11 +10,11 @@ from tvm import DataType, arith, tirx
 from tvm.ir import Call, Range
 from tvm.tirx.stmt_functor import post_order_visit, substitute
 
-from .tir import unmark_lines
-from .tir_places import LINE_MARK
+from ..reader import unmark_lines
+from ..places import LINE_MARK
 
 if TYPE_CHECKING:
-    from .tir_edit import Statement
+    from .code import Statement
 
 
 def memory(buffer: Any) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.stmt_functor import StmtMutator
 
-from .ir import nodes as ir
-from .arrays import by_value
-from .errors import BadInput, UnsupportedInstruction
-from .tir_places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site
+from ...ir import nodes as ir
+from ...arrays import by_value
+from ...errors import BadInput, UnsupportedInstruction
+from .places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site
 
 _JUMPS = {
     "tirx.break_loop": "break",

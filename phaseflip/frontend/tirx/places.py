@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from .ir import nodes as ir
+from ...ir import nodes as ir
 
 _LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"
 LINE_MARK = "phaseflip.line"

@@ -26,7 +26,7 @@ from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.options import Joined, add_outputs_and_scalars, check_seed, once
-from phaseflip.schedule import DEFAULT_LIMIT
+from phaseflip.run.schedule import DEFAULT_LIMIT
 from phaseflip.system.output import (
     OutputLost,
     on_terminal,

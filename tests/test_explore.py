@@ -7,11 +7,11 @@ import pytest
 
 from phaseflip import simulate
 from phaseflip.cli import main
-from phaseflip.dependence import Footprint, independent
+from phaseflip.run.dependence import Footprint, independent
 from phaseflip.errors import BadInput
-from phaseflip.explore import Explorer, Node, advance
-from phaseflip.interleaving import Event
-from phaseflip.schedule import parse_schedule
+from phaseflip.run.explore import Explorer, Node, advance
+from phaseflip.run.interleaving import Event
+from phaseflip.run.schedule import parse_schedule
 from tests.litmus import harness
 from tests.litmus.test_tcgen05 import product
 from tests.litmus.test_warp_instructions import meeting

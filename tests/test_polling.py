@@ -9,7 +9,8 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
-from phaseflip import lower, simulate, stepper
+from phaseflip import lower, simulate
+from phaseflip.run import stepper
 
 N = 64
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:5"]

@@ -21,9 +21,9 @@ from .tcgen05.mma import TensorCore
 from .tcgen05.allocation import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
-    from ..dependence import Recorder
+    from ..run.dependence import Recorder
     from ..findings.finding import Finding, Findings, Place
-    from ..launch_control import LaunchControl
+    from ..run.launch_control import LaunchControl
     from ..ir.program import Program
     from ..races.detector import RaceDetector
     from .copies.bulk_copy import BulkGroups

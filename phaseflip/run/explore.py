@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .dependence import Footprint, Recorder, independent
-from .errors import BadInput
+from ..errors import BadInput
 from .interleaving import Agent, Event, races, tries
 from .schedule import Choices
 from .stepper import Stepper

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from .errors import BadSchedule, check_text
+from ..errors import BadSchedule, check_text
 
 NAMES = ("in-order", "eager", "lazy", "random:SEED", "explore", "choices:STEP=POSITION,...")
 EXPLORE = "explore"

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .races.detector import RaceDetector
+from ..races.detector import RaceDetector
 
 Touch = tuple[Any, str, Any]
 """Key of an object, how it is used, and the phase or round."""

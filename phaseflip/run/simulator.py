@@ -17,11 +17,11 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .arrays import check_writable, checked_arguments, copy_back, from_stored
-from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
+from ..errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
 from .explore import Explored, Explorer, Redundant, check_limit, difference, explore
-from .findings.finding import Finding, Findings
+from ..findings.finding import Finding, Findings
 from .grid import Grid, Progress
-from .machine.copies.tensor_map import TensorMap
+from ..machine.copies.tensor_map import TensorMap
 from .schedule import DEFAULT_LIMIT, EXPLORE, Schedule, parse_schedule
 
 
@@ -194,14 +194,14 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
 
 
 def _lowered(kernel: Any) -> Any:
-    from .frontend.tirx.lowering import LoweredKernel, lower_once
+    from ..frontend.tirx.lowering import LoweredKernel, lower_once
 
     return kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
 
 
 def outputs(lowered: Any, arguments: list[Any]) -> set[str]:
     """The parameters that the kernel writes to, as far as its text tells without running it."""
-    from .ir.queries import written_parameters
+    from ..ir.queries import written_parameters
 
     written = written_parameters(lowered.device)
     given = zip(lowered.device.params, lowered.host.launch(arguments).arguments, strict=True)

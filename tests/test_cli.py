@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import phaseflip.kernel
+import phaseflip.gemm.kernel
 from phaseflip import cli, devices
 from phaseflip.findings.finding import Finding, Place, render
 
@@ -110,10 +110,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise outcome
             return Verdict(outcome)
 
-        monkeypatch.setattr("phaseflip.verify.verify", verify)
+        monkeypatch.setattr("phaseflip.gemm.verify.verify", verify)
         kernel = ModuleType("kernel")
         kernel.name = "fake"  # type: ignore[attr-defined]
-        monkeypatch.setattr("phaseflip.kernel.find_kernel", lambda text: kernel)
+        monkeypatch.setattr("phaseflip.gemm.kernel.find_kernel", lambda text: kernel)
         return calls
 
     return install
@@ -215,13 +215,13 @@ def test_what_a_kernel_prints_stays_out_of_the_report(
     run: Any, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake(report())
-    quiet = phaseflip.kernel.find_kernel
+    quiet = phaseflip.gemm.kernel.find_kernel
 
     def noisy(text: str) -> Any:
         sys.stdout.write("noise\n")
         return quiet(text)
 
-    monkeypatch.setattr("phaseflip.kernel.find_kernel", noisy)
+    monkeypatch.setattr("phaseflip.gemm.kernel.find_kernel", noisy)
     output = run(*RUN, "--json")
     assert output.json["kernel"] == "fake" and output.err == "noise\n"
 

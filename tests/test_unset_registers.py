@@ -6,7 +6,7 @@ from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
 from phaseflip.faults import find_fault
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 
 N = 128
 SCHEDULES = ["in-order", "eager", "lazy", "random:1"]

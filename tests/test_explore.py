@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phaseflip import simulate
-from phaseflip.cli import main
+from phaseflip.cli.main import main
 from phaseflip.run.dependence import Footprint, independent
 from phaseflip.errors import BadInput
 from phaseflip.run.explore import Explorer, Node, advance

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
-from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
-from phaseflip.frontend.tirx.decoding import decode
 from phaseflip.errors import UnsupportedInstruction
+from phaseflip.frontend.tirx.decoding import decode
+from phaseflip.ir import nodes as ir
 
 SCHEDULES = ("in-order", "eager", "lazy", "random:3")
 N = 256

@@ -7,8 +7,8 @@ import pytest
 
 from phaseflip import simulate
 from phaseflip.cli.main import main
-from phaseflip.run.dependence import Footprint, independent
 from phaseflip.errors import BadInput
+from phaseflip.run.dependence import Footprint, independent
 from phaseflip.run.explore import Explorer, Node, advance
 from phaseflip.run.interleaving import Event
 from phaseflip.run.schedule import parse_schedule

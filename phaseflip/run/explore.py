@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .dependence import Footprint, Recorder, independent
 from ..errors import BadInput
+from .dependence import Footprint, Recorder, independent
 from .interleaving import Agent, Event, races, tries
 from .schedule import Choices
 from .stepper import Stepper

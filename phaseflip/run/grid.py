@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import stored_bytes
-from .dependence import Recorder, RecordingDetector, Unheard
 from ..errors import BadInput
-from .explore import Explorer
 from ..findings.finding import Findings
-from .launch_control import LaunchControl
-from ..machine.cta import CTA, Cluster
-from ..machine.sync.mbarrier_report import report_uninitialised
-from ..machine.memory.load_store import Memory, global_base
+from ..ir.program import SHARED_START
 from ..machine.copies.tensor_map import TensorMap
 from ..machine.copies.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
+from ..machine.cta import CTA, Cluster
+from ..machine.memory.load_store import Memory, global_base
+from ..machine.sync.mbarrier_report import report_uninitialised
 from ..machine.threads.warp import WARP, Group
-from ..ir.program import SHARED_START
 from ..races.detector import Launch as RaceLaunch
 from ..races.detector import RaceDetector
-from .schedule import Choices, Schedule, check_delays
 from ..races.shadow import Shadow
+from .arrays import stored_bytes
+from .dependence import Recorder, RecordingDetector, Unheard
+from .explore import Explorer
+from .launch_control import LaunchControl
+from .schedule import Choices, Schedule, check_delays
 from .stepper import Stepper
 
 MAX_SHARED_BYTES = 227 * 1024

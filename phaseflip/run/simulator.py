@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .arrays import check_writable, checked_arguments, copy_back, from_stored
 from ..errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
-from .explore import Explored, Explorer, Redundant, check_limit, difference, explore
 from ..findings.finding import Finding, Findings
-from .grid import Grid, Progress
 from ..machine.copies.tensor_map import TensorMap
+from .arrays import check_writable, checked_arguments, copy_back, from_stored
+from .explore import Explored, Explorer, Redundant, check_limit, difference, explore
+from .grid import Grid, Progress
 from .schedule import DEFAULT_LIMIT, EXPLORE, Schedule, parse_schedule
 
 

@@ -13,8 +13,8 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
-from phaseflip.gpu.nvcc import find_nvcc
 from phaseflip.frontend.tirx.lowering import cuda_source
+from phaseflip.gpu.nvcc import find_nvcc
 from tests.test_build import needs_nvcc
 
 from .harness import gives, requires

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import nodes as ir
-from .v0_26.intrinsics import DECODE_0_26, HELPERS_0_26
-from .arguments import Decoder, text_of
 from ...errors import UnsupportedInstruction
+from ...ir import nodes as ir
 from ...ir.instruction import INLINE, REGISTRY, Decoded
+from .arguments import Decoder, text_of
+from .v0_26.intrinsics import DECODE_0_26, HELPERS_0_26
 
 
 def decode(call: ir.Call) -> Decoded:

@@ -10,9 +10,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.stmt_functor import StmtMutator
 
+from ...errors import BadInput, UnsupportedInstruction
 from ...ir import nodes as ir
 from ...run.arrays import by_value
-from ...errors import BadInput, UnsupportedInstruction
 from .places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site
 
 _JUMPS = {

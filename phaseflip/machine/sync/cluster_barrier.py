@@ -17,8 +17,8 @@ from ...findings.finding import Finding, agree
 from ...ir.instruction import instruction
 from ...ordering.knowledge import join
 from ..memory.load_store import RANK_SHIFT, SHARED_BASE
-from .named_barrier import Round
 from ..threads.warp import begun
+from .named_barrier import Round
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

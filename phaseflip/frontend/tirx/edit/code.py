@@ -16,8 +16,8 @@ from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
 from ....ir.nodes import Site
-from .expressions import marked, memory, occurs, statement_text
 from ..places import LINE_MARK, marked_site, statement_site
+from .expressions import marked, memory, occurs, statement_text
 
 Path = tuple[tuple[str, int], ...]
 Changes = Mapping[Path, Sequence[Any]]

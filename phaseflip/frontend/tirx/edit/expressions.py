@@ -10,8 +10,8 @@ from tvm import DataType, arith, tirx
 from tvm.ir import Call, Range
 from tvm.tirx.stmt_functor import post_order_visit, substitute
 
-from ..reader import unmark_lines
 from ..places import LINE_MARK
+from ..reader import unmark_lines
 
 if TYPE_CHECKING:
     from .code import Statement

@@ -154,8 +154,11 @@ def test_options_reach_the_run(run: Any, fake: Any) -> None:
         "gpu": None,
         "outputs": [],
         "scalars": {},
+        "limit": 1000,
     }
     assert calls == expected
+    run(*RUN, "--schedule", "explore", "--limit", 9)
+    assert (calls["schedule"], calls["limit"]) == ("explore", 9)
     run(*RUN, "--checks", "races,protocol", "--profile", "practice")
     assert (calls["checks"], calls["profile"]) == ("races,protocol", "practice")
 

@@ -18,7 +18,10 @@ N = 128
 def barrier(expected, reports=None):
     """A barrier of a CTA that collects what it reports."""
     reports = [] if reports is None else reports
-    cta = SimpleNamespace(cluster=SimpleNamespace(threads=N, ctas=[None]), report=reports.append)
+    cta = SimpleNamespace(
+        cluster=SimpleNamespace(threads=N, ctas=[None], touch=lambda *use: None),
+        report=reports.append,
+    )
     return Mbarrier("bar", cta, expected)
 
 

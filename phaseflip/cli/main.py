@@ -25,6 +25,7 @@ from phaseflip import __version__
 from phaseflip.cli.options import Joined, add_outputs_and_scalars, check_seed, once
 from phaseflip.errors import BadInput
 from phaseflip.gpu.devices import DEVICE_CHOICES
+from phaseflip.run.schedule import DEFAULT_LIMIT
 from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.system.output import (
     OutputLost,
@@ -110,8 +111,16 @@ def _parser() -> argparse.ArgumentParser:
         "--schedule",
         default="in-order",
         metavar="NAME",
-        help="in-order, eager, lazy or random:SEED (default: in-order), then any of +delay:cta1 +delay:warps4-7"
+        help="explore (all orders that can make a difference), choices:... as it prints them, or in-order, eager, lazy,"
+        " random:SEED (default: in-order), then any of +delay:cta1 +delay:warps4-7"
         " +delay:cta0.warp3, which hold threads back as long as anything else can happen",
+    )
+    run.add_argument(
+        "--limit",
+        type=_extent,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help=f"runs of --schedule explore at most (default: {DEFAULT_LIMIT})",
     )
     run.add_argument(
         "--inputs",
@@ -240,6 +249,7 @@ def _run(args: argparse.Namespace) -> Outcome:
                 checks=args.checks,
                 profile=args.profile,
                 gpu=gpu,
+                limit=args.limit,
                 outputs=args.out,
                 scalars=once(args.scalar),
             )
@@ -290,6 +300,7 @@ def report_rows(report: dict[str, Any], findings: list[str], inputs: str) -> lis
         ("inputs", [inputs]),
         ("device", [" - ".join(str(report[k]) for k in ("device", "note") if report.get(k))]),
         ("schedule", [str(report["schedule"])]),
+        ("explored", [str(report["explored"]["text"])] if report.get("explored") else []),
         ("verdict", [f"{'PASSED' if report['passed'] else 'FAILED'}   {error_text}"]),
         ("findings", findings or ["none"]),
         ("oracles", [_oracle_line(oracle) for oracle in report.get("oracles", [])]),

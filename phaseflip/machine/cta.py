@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..findings.finding import Finding, Findings, Place
     from ..ir.program import Program
     from ..races.detector import RaceDetector
+    from ..run.dependence import Recorder
     from ..run.launch_control import LaunchControl
     from .copies.bulk_copy import BulkGroups
     from .copies.cp_async import ThreadCopies
@@ -90,7 +91,7 @@ class CTA:
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
         self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
-        self.tmem = TensorMemory(threads)
+        self.tmem = TensorMemory(threads, rank)
         self.barriers = NamedBarriers(self)
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
@@ -163,6 +164,10 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: Pipes[AsyncOperation] = Pipes()
         self.barrier = ClusterBarrier(self, threads)
+        self.leader = 0
+        """Which of the active lanes of a warp elect.sync elects, from the lowest."""
+        self.recorder: Recorder | None = None
+        """Told what every step touches, where a schedule has to know."""
         self.launch_control: LaunchControl | None = None
         """The clusters of the launch that have not started."""
         self.looks: dict[tuple[int, int, int], bytes] = {}
@@ -174,6 +179,11 @@ class Cluster:
         self.cta_groups: dict[int, Place] = {}
         self.pair_allocations: dict[int, PairAllocation] = {}
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
+
+    def touch(self, key: Any, how: str, detail: Any = None) -> None:
+        """The step that runs uses a synchronisation object; see `dependence.py`."""
+        if self.recorder is not None:
+            self.recorder.touch(key, how, detail)
 
     def to_come(self) -> int:
         """Clusters of the launch that start once this one has ended: one runs after the other."""

@@ -18,6 +18,8 @@ MAY_IMPORT_TVM_AT_MODULE_LEVEL = (
     "tir_nodes.py",
     "lowering.py",
     "instructions.py",
+    "tvm_names.py",
+    "table.py",
 )
 MAX_LINES = 400
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from . import device_ir as ir
-from .decode_0_26 import DECODE_0_26, HELPERS_0_26
+from .decode_0_26 import HELPERS_0_26
 from .decoder import Decoder, text_of
+from .dialect import decoders
 from .errors import UnsupportedInstruction
 from .instructions import INLINE, REGISTRY, Decoded
 
 
 def decode(call: ir.Call) -> Decoded:
     """The PTX meaning of a TVM call; UnsupportedInstruction names the intrinsic and its line when there is none."""
-    decoder = DECODE_0_26.get(call.name)
+    if call.meaning is not None:
+        if isinstance(call.meaning, Decoded):
+            return call.meaning
+        raise UnsupportedInstruction(f"{call.site}: {call.meaning}")
+    decoder = decoders().get(call.name)
     if call.name == "tirx.cuda.func_call":
         name = text_of(call.args[0])
         decoder = HELPERS_0_26.get(name)

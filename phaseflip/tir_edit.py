@@ -17,6 +17,7 @@ from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
 from .tir import LINE_MARK, statement_site
 from .tir_nodes import marked, memory, occurs, statement_text
+from .tvm_names import Region, buffer_of
 
 Path = tuple[tuple[str, int], ...]
 Changes = Mapping[Path, Sequence[Any]]
@@ -72,14 +73,14 @@ class Statement:
     @property
     def scopes(self) -> list[str]:
         """Memory of every buffer region of a tile primitive, in order: "global", "shared", "tmem", "local"."""
-        return [memory(r.buffer) for r in self.regions]
+        return [memory(buffer_of(r)) for r in self.regions]
 
     @property
     def regions(self) -> list[Any]:
         """Buffer regions among the arguments of a tile primitive, in order (destination first)."""
         if not self.name.startswith("tile."):
             return []
-        return [a for a in self.node.args if isinstance(a, tirx.BufferRegion)]
+        return [a for a in self.node.args if isinstance(a, Region)]
 
     @property
     def declares(self) -> bool:

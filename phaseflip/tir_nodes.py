@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import DataType, arith, tirx
 from tvm.ir import Call, Range
-from tvm.tirx.stmt_functor import post_order_visit, substitute
+from tvm_ffi import structural_map, structural_walk
 
 from .tir import LINE_MARK, unmark_lines
+from .tvm_names import StringImm, buffer_of
 
 if TYPE_CHECKING:
     from .tir_edit import Statement
@@ -25,14 +26,7 @@ def memory(buffer: Any) -> str:
 def occurs(variable: Any, node: Any) -> bool:
     """Whether a variable or buffer occurs anywhere in a statement or expression."""
     found: list[Any] = []
-
-    def visit(n: Any) -> None:
-        uses = [n, getattr(n, "buffer", None)]
-        if isinstance(n, tirx.TilePrimitiveCall):
-            uses += [getattr(a, "buffer", None) for a in n.args]
-        found.extend(u for u in uses if u is not None and u.same_as(variable))
-
-    post_order_visit(node, visit)
+    structural_walk(node, (tirx.Var, lambda v: found.append(v) if v.same_as(variable) else None))
     return bool(found)
 
 
@@ -41,10 +35,10 @@ def upper_bound(condition: Any, register: Any) -> int | None:
     found = []
 
     def visit(n: Any) -> None:
-        if isinstance(n, tirx.LT) and occurs(register, n.a) and integer(n.b) is not None:
+        if occurs(register, n.a) and integer(n.b) is not None:
             found.append(integer(n.b))
 
-    post_order_visit(condition, visit)
+    structural_walk(condition, (tirx.LT, visit))
     return found[0] if found else None
 
 
@@ -66,10 +60,12 @@ def value_of(register: Any) -> Any:
 def calls(node: Any, name: str) -> bool:
     """Whether an expression calls the intrinsic of that name ("ptx.elect_sync")."""
     found = []
-    post_order_visit(
-        node,
-        lambda n: found.append(n) if isinstance(n, Call) and n.op.name == f"tirx.{name}" else None,
-    )
+
+    def visit(call: Any) -> None:
+        if call.op.name == f"tirx.{name}":
+            found.append(call)
+
+    structural_walk(node, (Call, visit))
     return bool(found)
 
 
@@ -133,13 +129,13 @@ def with_name(s: Statement, name: str, args: Iterable[Any] = ()) -> Any:
 
 def exchanged(node: Any, variables: Mapping[Any, Any]) -> Any:
     """The node with variables (or buffers) replaced; it keeps its spans."""
-    return substitute(node, dict(variables))
+    return structural_map(node, (tirx.Var, lambda v: variables.get(v, v)))
 
 
 def evaluated(e: Any, values: Mapping[Any, int]) -> Any:
     """The expression for constant values of some variables, folded."""
     constants = {v: number(v, value) for v, value in values.items()}
-    return arith.Analyzer().simplify(substitute(e, constants))
+    return arith.Analyzer().simplify(exchanged(e, constants))
 
 
 def rebuilt_call(call: Any, args: Sequence[Any]) -> Any:
@@ -195,19 +191,19 @@ def moved_element(address: Any, step: int) -> Any:
     *rows, last = load.indices
     index = integer(last)
     if index is None:
-        extent = load.buffer.shape[-1]
+        extent = buffer_of(load).shape[-1]
         moved = tirx.floormod(last + number(last, step), number(last, int(extent)))
     elif index + step < 0:
         return None
     else:
         moved = number(last, index + step)
-    return rebuilt_call(address, [tirx.BufferLoad(load.buffer, [*rows, moved])])
+    return rebuilt_call(address, [tirx.BufferLoad(buffer_of(load), [*rows, moved])])
 
 
 def at_element(address: Any, i: int) -> Any:
     """address_of(buffer[...]) -> address_of(buffer[i])"""
     load = address.args[0]
-    element = tirx.BufferLoad(load.buffer, [number(load.indices[0], i)])
+    element = tirx.BufferLoad(buffer_of(load), [number(load.indices[0], i)])
     return rebuilt_call(address, [element])
 
 
@@ -220,7 +216,8 @@ def with_last_extent(region: Any, extent: int) -> Any:
     """The region with another number of columns."""
     *rows, columns = region.region
     return tirx.BufferRegion(
-        region.buffer, [*rows, Range.from_min_extent(columns.min, number(columns.extent, extent))]
+        buffer_of(region),
+        [*rows, Range.from_min_extent(columns.min, number(columns.extent, extent))],
     )
 
 
@@ -228,12 +225,12 @@ def with_column(region: Any, step: Any) -> Any:
     """The region that begins `step` columns further."""
     *rows, columns = region.region
     moved = Range.from_min_extent(columns.min + step, columns.extent)
-    return tirx.BufferRegion(region.buffer, [*rows, moved])
+    return tirx.BufferRegion(buffer_of(region), [*rows, moved])
 
 
 def region_bytes(region: Any) -> int:
     """Size of a region of constant extents."""
-    count = element_bytes(region.buffer)
+    count = element_bytes(buffer_of(region))
     for r in region.region:
         count *= int(r.extent)
     return count
@@ -267,7 +264,7 @@ def marked(node: Any, s: Statement) -> Any:
         return node
     if node.span is not None:
         return node
-    return tirx.AttrStmt(tirx.StringImm(s.file), LINE_MARK, tirx.IntImm("int32", s.line), node)
+    return tirx.AttrStmt(StringImm(s.file), LINE_MARK, tirx.IntImm("int32", s.line), node)
 
 
 def script(func: Any) -> str:
@@ -323,7 +320,7 @@ def flipped(parity: Any) -> Any:
 
 def text(value: str) -> Any:
     """A constant string."""
-    return tirx.StringImm(value)
+    return StringImm(value)
 
 
 def int32(value: int) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..tir_edit import Code, Statement
 from ..tir_nodes import calls, integer, memory, occurs
+from ..tvm_names import buffer_of
 
 MMA = "tile.gemm_async"
 WGMMA = "ptx.wgmma_mma_async_ss"
@@ -111,7 +112,7 @@ def guard_kind(code: Code, guard: Statement) -> str:
 
 def barrier(address: Any) -> Any:
     """The buffer of an mbarrier from its address."""
-    return address.args[0].buffer
+    return buffer_of(address.args[0])
 
 
 def declaration_of(code: Code, buffer: Any) -> Statement | None:

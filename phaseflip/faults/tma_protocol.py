@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import tir_nodes as nodes
 from ..tir_edit import Code, Edit, Statement, together
+from ..tvm_names import buffer_of
 from . import sites
 from .example import Example
 from .fault import fault
@@ -229,7 +230,7 @@ def by_operand(code: Code) -> list[tuple[Any, list[Statement]]]:
     """(buffer, the TMA loads into it) of every operand in shared memory."""
     found: list[tuple[Any, list[Statement]]] = []
     for s in sites.tma_loads(code):
-        buffer = s.regions[0].buffer
+        buffer = buffer_of(s.regions[0])
         known = next((loads for b, loads in found if b.same_as(buffer)), None)
         if known is None:
             found.append((buffer, [s]))

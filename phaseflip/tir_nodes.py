@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvm import DataType, arith, tirx
+from tvm import DataType, tirx
 from tvm.ir import Call, Range
 from tvm_ffi import structural_map, structural_walk
 
 from .tir import LINE_MARK, unmark_lines
-from .tvm_names import StringImm, buffer_of
+from .tir_calls import new_calls
+from .tvm_names import Analyzer, StringImm, buffer_of
 
 if TYPE_CHECKING:
     from .tir_edit import Statement
@@ -60,9 +61,10 @@ def value_of(register: Any) -> Any:
 def calls(node: Any, name: str) -> bool:
     """Whether an expression calls the intrinsic of that name ("ptx.elect_sync")."""
     found = []
+    known = new_calls()
 
     def visit(call: Any) -> None:
-        if call.op.name == f"tirx.{name}":
+        if known.name(call) == name:
             found.append(call)
 
     structural_walk(node, (Call, visit))
@@ -85,9 +87,9 @@ def with_argument(s: Statement, i: int, value: Any) -> Any:
 
 def with_operands(s: Statement, values: Mapping[int, Any]) -> Any:
     """The node of a call or of a tile primitive with the arguments at these positions replaced."""
-    args = [values.get(i, old) for i, old in enumerate(s.args)]
     if s.name.startswith("tile."):
-        return s.node.replace(args=args)
+        return s.node.replace(args=[values.get(i, old) for i, old in enumerate(s.args)])
+    args = s.calls.with_arguments(s.node.value, values)
     return tirx.Evaluate(rebuilt_call(s.node.value, args), s.node.span)
 
 
@@ -135,7 +137,7 @@ def exchanged(node: Any, variables: Mapping[Any, Any]) -> Any:
 def evaluated(e: Any, values: Mapping[Any, int]) -> Any:
     """The expression for constant values of some variables, folded."""
     constants = {v: number(v, value) for v, value in values.items()}
-    return arith.Analyzer().simplify(exchanged(e, constants))
+    return Analyzer().simplify(exchanged(e, constants))
 
 
 def rebuilt_call(call: Any, args: Sequence[Any]) -> Any:

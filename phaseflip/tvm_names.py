@@ -12,6 +12,9 @@ StringImm = tvm.ir.StringImm if hasattr(tvm.ir, "StringImm") else tvm.tirx.Strin
 Region = tvm.ir.TensorRegion if hasattr(tvm.ir, "TensorRegion") else tvm.tirx.BufferRegion
 """A part of a buffer, as tile primitives take it."""
 
+Analyzer = tvm.sym.Analyzer if hasattr(tvm, "sym") else tvm.arith.Analyzer
+"""Simplifies expressions."""
+
 
 def buffer_of(part: Any) -> Any:
     """The buffer of a load or of a region."""

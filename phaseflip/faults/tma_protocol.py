@@ -13,12 +13,6 @@ from .example import Example
 from .fault import fault
 from .sites import EXPECT, HOPPER, RINGS, TMA
 
-EXPECT_TX_SOURCE = """
-__device__ __forceinline__ void ptx_mbarrier_expect_tx(void* barrier, int bytes) {
-  unsigned int address = __cvta_generic_to_shared(barrier);
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(address), "r"(bytes) : "memory");
-}
-"""
 """TVM 0.26 has no intrinsic of mbarrier.expect_tx, so whoever wants it writes this."""
 
 
@@ -79,9 +73,8 @@ def expect_too_many(code: Code) -> Iterator[Edit]:
 )
 def expect_without_arrive(code: Code) -> Iterator[Edit]:
     """expect_tx is taken for an arrival by those who know it from arrive.expect_tx. The kernel hangs."""
-    name, source = nodes.text("ptx_mbarrier_expect_tx"), nodes.text(EXPECT_TX_SOURCE)
     return together(
-        code.replace(s, nodes.with_name(s, "cuda.func_call", [name, *s.args[:2], source]))
+        code.replace(s, nodes.with_name(s, *s.calls.expectation(s.node.value)))
         for s, _ in expectations(code)
     )
 

@@ -113,7 +113,9 @@ def with_condition(s: Statement, condition: Any) -> Any:
 
 def with_value(s: Statement, value: Any) -> Any:
     """The node of a store of another value."""
-    return tirx.BufferStore(s.node.buffer, value, s.node.indices, s.node.predicate, s.node.span)
+    predicate = getattr(s.node, "predicate", None)  # TVM 0.27 has none
+    more = {} if predicate is None else {"predicate": predicate}
+    return tirx.BufferStore(s.node.buffer, value, s.node.indices, span=s.node.span, **more)
 
 
 def with_range(s: Statement, start: Any, extent: Any) -> Any:

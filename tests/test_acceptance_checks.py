@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from kernels.hgemm_v1 import KERNEL as V1
 from kernels.hgemm_v2 import KERNEL as V2
@@ -22,6 +21,7 @@ from phaseflip import find_kernel, lower, simulate
 from phaseflip.finding import PROFILES, errors
 from phaseflip.kernel import list_kernels
 from phaseflip.lowering import lower_once
+from phaseflip.spelling import T
 from phaseflip.verify import verify
 
 FULL = os.environ.get("PHASEFLIP_ACCEPTANCE") == "full"

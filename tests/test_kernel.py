@@ -17,7 +17,7 @@ from phaseflip.lowering import cuda_source
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3"]
 FACTORY = """\
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 
 def factory(M, N, K):

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tvm
 from tvm.script import ir as I
-from tvm.script import tirx as T
 
 from phaseflip import find_kernel, light_stacks, lower
+from phaseflip.spelling import T
 
 
 def test_frames_tell_what_inspect_tells() -> None:

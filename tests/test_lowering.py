@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tvm
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from kernels.hgemm_v3 import KERNEL as V3
@@ -11,6 +10,7 @@ from phaseflip import device_ir as ir
 from phaseflip import lower, lowering, simulate, tir
 from phaseflip.errors import BadInput, UnsupportedInstruction
 from phaseflip.ir_queries import walk
+from phaseflip.spelling import T
 
 N = 128
 

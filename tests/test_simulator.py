@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from tvm.script import tirx as T
 
 import phaseflip
 from kernels.hgemm_v1 import KERNEL as V1
@@ -21,6 +20,7 @@ from phaseflip.errors import (
     UnsupportedInstruction,
 )
 from phaseflip.lowering import lower_once
+from phaseflip.spelling import T
 
 N = 128
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:11"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import tvm_ffi
 from tvm import tirx
-from tvm.script import tirx as T
 
 from phaseflip import lower, tir_nodes
 from phaseflip.kernel import find_kernel
 from phaseflip.lowering import cuda_source
+from phaseflip.spelling import T
 from phaseflip.tir_edit import Code, Statement, together
 
 N = 128

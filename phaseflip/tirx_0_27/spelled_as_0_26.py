@@ -111,14 +111,14 @@ def _arrive_no_complete(bar: Any, count: Any, *, space: str = "shared", pred: An
 def _arrival(
     name: tuple[str, ...], bar: Any, operands: list[Any], sem: str, scope: str, space: str | None, remote: Any, pred: Any
 ) -> Any:  # fmt: skip
-    given = {} if pred is None else {"pred": pred}
+    given = {} if pred is None else {"pred": _word(pred)}
     if remote is not None:
         bar, space = _mapa(bar, remote, ptx_type="u32", return_type="uint32"), "shared::cluster"
     return _ptx(*name, sem, scope, space or "shared", "b64")(bar, *operands, **given)
 
 
 def _commit(bar: Any, cta_group: int = 1, cta_mask: Any = 0, *, pred: Any = None) -> Any:
-    given = {} if pred is None else {"pred": pred}
+    given = {} if pred is None else {"pred": _word(pred)}
     name = (
         "tcgen05",
         "commit",

@@ -129,7 +129,7 @@ def hgemm_sm90(M, N, K):
                             dispatch="tma_auto",
                         )
                         T.ptx.cp.async_.bulk.commit_group()
-                        T.ptx.cp.async_.bulk.wait_group(0)
+                        T.ptx.cp.async_.bulk.wait_group.read(0)
                 T.cuda.warpgroup_sync(10 + wg_id)
 
     return kernel

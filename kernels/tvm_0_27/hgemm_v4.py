@@ -130,7 +130,7 @@ def hgemm_v4(M, N, K):
                         dispatch="tma_auto",
                     )
                     T.ptx.cp.async_.bulk.commit_group()
-                    T.ptx.cp.async_.bulk.wait_group(0)
+                    T.ptx.cp.async_.bulk.wait_group.read(0)
             # The next half may be written only when the store has read this one.
             T.cuda.warpgroup_sync(10)
 

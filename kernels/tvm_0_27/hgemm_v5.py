@@ -137,7 +137,7 @@ def hgemm_v5(M, N, K):
                         dispatch="tma_auto",
                     )
                     T.ptx.cp.async_.bulk.commit_group()
-                    T.ptx.cp.async_.bulk.wait_group(0)
+                    T.ptx.cp.async_.bulk.wait_group.read(0)
             T.cuda.warpgroup_sync(10)
 
         T.cuda.cta_sync()

@@ -156,7 +156,7 @@ def hgemm_v6(M, N, K, ctas=148):
                             dispatch="tma_auto",
                         )
                         T.ptx.cp.async_.bulk.commit_group()
-                        T.ptx.cp.async_.bulk.wait_group(0)
+                        T.ptx.cp.async_.bulk.wait_group.read(0)
                 T.cuda.warpgroup_sync(10)
 
             # The next tile's MMA overwrites the TMEM that this tile's loads have read.

@@ -197,7 +197,7 @@ def hgemm_v8(M, N, K, ctas=148):
                                 dispatch="tma_auto",
                             )
                             T.ptx.cp.async_.bulk.commit_group()
-                            T.ptx.cp.async_.bulk.wait_group(0)
+                            T.ptx.cp.async_.bulk.wait_group.read(0)
                     T.cuda.warpgroup_sync(10)
                 scheduler.next_tile()
 

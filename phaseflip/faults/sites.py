@@ -11,7 +11,7 @@ from ..tvm_names import buffer_of
 from ..tvm_version import installed_series
 
 if installed_series() == "0.27":
-    from ..tirx_0_27.printed import printed
+    from ..tirx_0_27.printed import printed as printed
 else:
 
     def printed(fragment: str) -> str:

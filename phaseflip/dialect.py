@@ -14,6 +14,8 @@ class Reading(Protocol):
 
     def expression(self, call: ir.Call) -> ir.Expr: ...
     def statements(self, call: ir.Call) -> list[ir.Stmt]: ...
+    def stored(self, buffer: ir.Buffer, index: ir.Expr) -> None: ...
+    def bound(self, var: ir.Var, value: ir.Expr) -> None: ...
 
 
 class PlainReading:
@@ -26,6 +28,12 @@ class PlainReading:
     def statements(self, call: ir.Call) -> list[ir.Stmt]:
         """The call, for its effect."""
         return [ir.Evaluate(call, call.site)]
+
+    def stored(self, buffer: ir.Buffer, index: ir.Expr) -> None:
+        """Stores need no following."""
+
+    def bound(self, var: ir.Var, value: ir.Expr) -> None:
+        """Nor do bindings."""
 
 
 def new_reading() -> Reading:

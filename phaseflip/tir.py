@@ -251,7 +251,9 @@ class _Reader:
         self.statement(s.body, out)
 
     def read_Bind(self, s: Any, out: list[ir.Stmt]) -> None:
-        out.append(ir.Let(self.var(s.var), self.expr(s.value), self.site))
+        var, value = self.var(s.var), self.expr(s.value)
+        self.reading.bound(var, value)
+        out.append(ir.Let(var, value, self.site))
 
     def read_AllocBuffer(self, s: Any, out: list[ir.Stmt]) -> None:
         out.append(ir.Allocate(self.declare(s.buffer, None), self.site))
@@ -264,9 +266,9 @@ class _Reader:
             self.declare(s.buffer, s.data)
 
     def read_BufferStore(self, s: Any, out: list[ir.Stmt]) -> None:
-        out.append(
-            ir.Store(self.buffer(s.buffer), self.index(s.indices), self.expr(s.value), self.site)
-        )
+        buffer, index = self.buffer(s.buffer), self.index(s.indices)
+        self.reading.stored(buffer, index)
+        out.append(ir.Store(buffer, index, self.expr(s.value), self.site))
 
     def read_Evaluate(self, s: Any, out: list[ir.Stmt]) -> None:
         value = self.expr(s.value)
@@ -359,10 +361,7 @@ class _Reader:
 
     def call(self, e: Any) -> ir.Expr:
         name = str(e.op.name) if hasattr(e.op, "name") else str(e.op.name_hint)
-        if name.startswith("prim."):
-            name = name.replace(
-                "prim.", "tirx.", 1
-            )  # where TVM 0.27 keeps if_then_else and its like
+        name = re.sub("^prim[.]", "tirx.", name)  # where TVM 0.27 keeps if_then_else and its like
         if name in _BINARY_CALLS:
             return ir.Binary(
                 _BINARY_CALLS[name], self.expr(e.args[0]), self.expr(e.args[1]), _dtype(e.ty)

@@ -15,8 +15,9 @@ from ..instructions import INLINE, REGISTRY, Decoded, dtype_size
 from .copies import GROUPS, is_register
 from .effects import EFFECTS
 from .helpers import EXPRESSIONS
+from .mapped import MappedBarriers
 from .results import RESULTS, Values, as_type
-from .table import ADDRESS, PREFIX, TableCall, moved, table_call
+from .table import ADDRESS, PREFIX, TableCall, expressions, moved, table_call
 
 
 class Reading:
@@ -24,6 +25,15 @@ class Reading:
 
     def __init__(self) -> None:
         self.addresses: dict[tuple[ir.Buffer, Any], ir.Address] = {}
+        self.mapped = MappedBarriers()
+
+    def stored(self, buffer: ir.Buffer, index: ir.Expr) -> None:
+        """A plain store to a buffer."""
+        self.mapped.stored(buffer, index)
+
+    def bound(self, var: ir.Var, value: ir.Expr) -> None:
+        """A variable is bound to a value."""
+        self.mapped.bound(var, value)
 
     def expression(self, call: ir.Call) -> ir.Expr:
         """A call that is an operand, or one that stays as it is."""
@@ -55,9 +65,19 @@ class Reading:
         if c.entry in GROUPS:
             return self.vector_move(c, call)
         if c.entry in EFFECTS:
-            return [ir.Evaluate(_decoded(call, EFFECTS[c.entry](c)), call.site)]
+            executed = _decoded(call, EFFECTS[c.entry](c))
+            self.mapped.resolve(executed)
+            return [ir.Evaluate(executed, call.site)]
         if c.entry in RESULTS:
-            return _stores(c, RESULTS[c.entry](c), call)
+            values = RESULTS[c.entry](c)
+            kept: list[ir.Stmt] = []
+            for name in c.written:
+                target, value = c.operands[name], values[name]
+                if isinstance(value, Decoded) and value.mnemonic == "mapa":
+                    kept = self.mapped.mapped(target, value, call.site)
+                elif isinstance(target, ir.Load):
+                    self.mapped.stored(target.buffer, target.index)
+            return [*kept, *_stores(c, values, call)]
         raise UnsupportedInstruction(
             f"the simulator does not know the instruction {c.ptx}; CONTRIBUTING.md says how to add it"
         )
@@ -150,12 +170,7 @@ def _decoded(call: ir.Call, meaning: Decoded, dtype: str = "void") -> ir.Call:
         raise UnsupportedInstruction(
             f"the simulator does not know the instruction {meaning.mnemonic}; CONTRIBUTING.md says how to add it"
         )
-    args: list[Any] = []
-    for operand in meaning.operands.values():
-        for item in operand if isinstance(operand, list) else [operand]:
-            if not isinstance(item, (int, str, type(None))):
-                args.append(item)
-    return ir.Call(call.name, args, dtype, call.site, meaning)
+    return ir.Call(call.name, expressions(meaning), dtype, call.site, meaning)
 
 
 def _is_sum(index: Any, first: Any, i: int) -> bool:

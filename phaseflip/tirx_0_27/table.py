@@ -75,6 +75,16 @@ def table_call(call: ir.Call) -> TableCall:
     )
 
 
+def expressions(meaning: Decoded) -> list[Any]:
+    """The expressions among the operands of an instruction."""
+    args: list[Any] = []
+    for operand in meaning.operands.values():
+        for item in operand if isinstance(operand, list) else [operand]:
+            if not isinstance(item, (int, str, type(None))):
+                args.append(item)
+    return args
+
+
 def moved(base: Any, offset: Any, site: ir.Site) -> ir.Call:
     """The address `offset` bytes further."""
     meaning = Decoded("add.pointer", {"pointer": base, "offset": offset, "element_bytes": 1})

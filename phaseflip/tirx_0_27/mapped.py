@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import device_ir as ir
 from ..instructions import Decoded
-from .table import expressions
+from .table import expressions, narrowed
 
 ARRIVALS = ("mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.complete_tx")
 
@@ -82,11 +82,7 @@ class MappedBarriers:
         if found is None:
             return
         local = found.address
-        index = (
-            ir.Binary("add", local.index, offset, "int32") if offset is not None else local.index
-        )
-        if isinstance(local.index, ir.Const) and local.index.value == 0 and offset is not None:
-            index = offset
+        index = _sum(offset, local.index)
         if key is not None:
             old = {"mbar": given, "cta": meaning.operands["cta"]}
             self._read.setdefault(key, []).append((call, old))
@@ -100,9 +96,7 @@ class MappedBarriers:
             if found is not None and found.address.buffer.dtype == address.buffer.dtype:
                 return found, address.index, None
             return None, None, None
-        while isinstance(address, (ir.Cast, ir.Binary)):  # widened to a generic address
-            address = address.a
-        key = _key(address)
+        key = _key(narrowed(address))
         return (self._registers.get(key) if key is not None else None), None, key
 
 
@@ -111,3 +105,16 @@ def _key(e: Any) -> tuple[ir.Buffer, int] | None:
     if isinstance(e, ir.Load) and e.buffer.root.scope == "local" and isinstance(e.index, ir.Const):
         return e.buffer, int(e.index.value)
     return None
+
+
+def _sum(a: Any, b: Any) -> Any:
+    """The sum of two indices, a constant last, as TVM writes it; None counts for 0."""
+    if isinstance(a, ir.Const) and isinstance(b, ir.Const):
+        return ir.Const(a.value + b.value, b.dtype)
+    if a is None or isinstance(a, ir.Const) and a.value == 0:
+        return b
+    return (
+        ir.Binary("add", b, a, "int32")
+        if isinstance(a, ir.Const)
+        else ir.Binary("add", a, b, "int32")
+    )

@@ -11,38 +11,18 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from tvm.script import tirx as T
-from tvm.tirx import BufferLoad, IntImm
 
-
-def _word(value: Any, dtype: str = "uint32") -> Any:
-    """An operand of that type."""
-    if isinstance(value, int):
-        return IntImm(dtype, value)
-    return value if str(value.ty.dtype) == dtype else T.Cast(dtype, value)
-
-
-def _ptx(*tokens: str) -> Any:
-    """The instruction of these parts; empty ones are left out."""
-    return T.ptx[".".join(filter(None, tokens))]
-
-
-def _result(dtype: str, instruction: Any, *operands: Any) -> Any:
-    """A new register, after a statement that writes the instruction's result to it."""
-    register = T.alloc_local([1], dtype)
-    T.evaluate(instruction(register[0], *operands))
-    return register[0]
-
-
-def _elements(pointer: Any, count: int) -> list[Any]:
-    """The registers from the one that a pointer is of."""
-    load = pointer.args[0]
-    *rows, last = load.indices
-    return [BufferLoad(load.source, [*rows, last + i if i else last]) for i in range(count)]
-
-
-def _lanes(vec: str) -> int:
-    return int(vec.removeprefix("v") or 1)
-
+from .spelled_copies import (
+    bulk,
+    bulk_store,
+    bulk_wait,
+    matrix_load,
+    matrix_store,
+    tensor_load,
+    tensor_store,
+    wgmma,
+)
+from .spelled_parts import elements, lanes, ptx, result, word
 
 # -- memory -----------------------------------------------------------------------------------------------------------
 
@@ -50,17 +30,17 @@ def _lanes(vec: str) -> int:
 def _ld(
     addr: Any, return_type: str, ptx_type: str, *, dst: Any = None, space: str = "global", vec: str = "", weak: bool = False
 ) -> Any:  # fmt: skip
-    instruction = _ptx("ld", "weak" if weak else "", space, vec, ptx_type)
+    instruction = ptx("ld", "weak" if weak else "", space, vec, ptx_type)
     if dst is None:
-        return _result(return_type, instruction, addr)
-    return instruction(*_elements(dst, _lanes(vec)), addr)
+        return result(return_type, instruction, addr)
+    return instruction(*elements(dst, lanes(vec)), addr)
 
 
 def _st(
     address: Any, *values: Any, src: Any = None, space: str = "shared", vec: str = "", ptx_type: str, weak: bool = False
 ) -> Any:  # fmt: skip
-    given = values if src is None else _elements(src, _lanes(vec))
-    return _ptx("st", "weak" if weak else "", space, vec, ptx_type)(address, *given)
+    given = values if src is None else elements(src, lanes(vec))
+    return ptx("st", "weak" if weak else "", space, vec, ptx_type)(address, *given)
 
 
 def _mapa(
@@ -68,8 +48,8 @@ def _mapa(
 ) -> Any:
     address = T.cuda.cvta_generic_to_shared(ptr) if hasattr(ptr.ty, "element_type") else ptr
     if ptx_type == "u64":
-        return _result(return_type, _ptx("mapa", space, "u64"), ptr, _word(rank))
-    return _result(return_type, _ptx("mapa", "shared::cluster", "u32"), _word(address), _word(rank))
+        return result(return_type, ptx("mapa", space, "u64"), ptr, word(rank))
+    return result(return_type, ptx("mapa", "shared::cluster", "u32"), word(address), word(rank))
 
 
 def _map_shared_rank(ptr: Any, rank: Any) -> Any:
@@ -83,7 +63,7 @@ def _arrive(
     bar: Any, *, count: Any = None, sem: str = "", scope: str = "", space: str | None = None, remote: Any = None,
     pred: Any = None,
 ) -> Any:  # fmt: skip
-    operands = [] if count is None else [_word(count)]
+    operands = [] if count is None else [word(count)]
     return _arrival(("mbarrier", "arrive"), bar, operands, sem, scope, space, remote, pred)
 
 
@@ -91,7 +71,7 @@ def _arrive_expect_tx(
     bar: Any, byte_count: Any, *, sem: str = "", scope: str = "", space: str | None = None, remote: Any = None,
     pred: Any = None,
 ) -> Any:  # fmt: skip
-    name, operands = ("mbarrier", "arrive", "expect_tx"), [_word(byte_count)]
+    name, operands = ("mbarrier", "arrive", "expect_tx"), [word(byte_count)]
     return _arrival(name, bar, operands, sem, scope, space, remote, pred)
 
 
@@ -99,26 +79,26 @@ def _complete_tx(
     bar: Any, tx_count: Any, *, sem: str = "relaxed", scope: str = "cluster", space: str = "shared::cluster",
     remote: Any = None, pred: Any = None,
 ) -> Any:  # fmt: skip
-    name, operands = ("mbarrier", "complete_tx"), [_word(tx_count)]
+    name, operands = ("mbarrier", "complete_tx"), [word(tx_count)]
     return _arrival(name, bar, operands, sem, scope, space, remote, pred)
 
 
 def _arrive_no_complete(bar: Any, count: Any, *, space: str = "shared", pred: Any = None) -> Any:
     name = ("mbarrier", "arrive", "noComplete")
-    return _arrival(name, bar, [_word(count)], "", "", space, None, pred)
+    return _arrival(name, bar, [word(count)], "", "", space, None, pred)
 
 
 def _arrival(
     name: tuple[str, ...], bar: Any, operands: list[Any], sem: str, scope: str, space: str | None, remote: Any, pred: Any
 ) -> Any:  # fmt: skip
-    given = {} if pred is None else {"pred": _word(pred)}
+    given = {} if pred is None else {"pred": word(pred)}
     if remote is not None:
         bar, space = _mapa(bar, remote, ptx_type="u32", return_type="uint32"), "shared::cluster"
-    return _ptx(*name, sem, scope, space or "shared", "b64")(bar, *operands, **given)
+    return ptx(*name, sem, scope, space or "shared", "b64")(bar, *operands, **given)
 
 
 def _commit(bar: Any, cta_group: int = 1, cta_mask: Any = 0, *, pred: Any = None) -> Any:
-    given = {} if pred is None else {"pred": _word(pred)}
+    given = {} if pred is None else {"pred": word(pred)}
     name = (
         "tcgen05",
         "commit",
@@ -128,8 +108,8 @@ def _commit(bar: Any, cta_group: int = 1, cta_mask: Any = 0, *, pred: Any = None
     )
     mask = cta_mask if isinstance(cta_mask, int) else getattr(cta_mask, "value", None)
     if isinstance(mask, int) and mask.bit_count() <= 1:
-        return _ptx(*name, "b64")(bar, **given)
-    return _ptx(*name, "multicast::cluster", "b64")(bar, _word(cta_mask, "uint16"), **given)
+        return ptx(*name, "b64")(bar, **given)
+    return ptx(*name, "multicast::cluster", "b64")(bar, word(cta_mask, "uint16"), **given)
 
 
 # -- tensor memory ----------------------------------------------------------------------------------------------------
@@ -154,7 +134,7 @@ def _tcgen05_ld(
         "pack::16b" if pack else "",
         "b32",
     )
-    return _ptx(*name)(*regs, _tmem(src_addr, row, col))
+    return ptx(*name)(*regs, _tmem(src_addr, row, col))
 
 
 def _tcgen05_st(
@@ -176,7 +156,7 @@ def _tcgen05_st(
         "unpack::16b" if unpack else "",
         "b32",
     )
-    return _ptx(*name)(_tmem(dst_addr, row, col), *regs)
+    return ptx(*name)(_tmem(dst_addr, row, col), *regs)
 
 
 def _tcgen05_cp(
@@ -184,15 +164,15 @@ def _tcgen05_cp(
     col: Any = 0,
 ) -> Any:  # fmt: skip
     name = ("tcgen05", "cp", f"cta_group::{cta_group}", shape, multicast, decompress)
-    return _ptx(*name)(_tmem(taddr, row, col), src_desc)
+    return ptx(*name)(_tmem(taddr, row, col), src_desc)
 
 
 def _grouped(action: str, *tokens: str) -> Any:
     """tcgen05.alloc and its like: operands, then cta_group."""
 
     def call(address: Any = None, n_cols: Any = None, cta_group: int = 1) -> Any:
-        operands = [] if address is None else [address, _word(n_cols)]
-        return _ptx("tcgen05", action, f"cta_group::{cta_group}", "sync", "aligned", *tokens)(
+        operands = [] if address is None else [address, word(n_cols)]
+        return ptx("tcgen05", action, f"cta_group::{cta_group}", "sync", "aligned", *tokens)(
             *operands
         )
 
@@ -203,127 +183,34 @@ def _relinquish(cta_group: int = 1) -> Any:
     return _grouped("relinquish_alloc_permit")(cta_group=cta_group)
 
 
-# -- copies -----------------------------------------------------------------------------------------------------------
-
-_ON_MBARRIER = "mbarrier::complete_tx::bytes"
-
-
-def _bulk(dst: str, src: str) -> Any:
-    def call(
-        dst_ptr: Any, src_ptr: Any, num_bytes: Any, mbarrier_ptr: Any, *, multicast: bool = False, cta_mask: Any = 0
-    ) -> Any:  # fmt: skip
-        name = (
-            "cp",
-            "async",
-            "bulk",
-            dst,
-            src,
-            _ON_MBARRIER,
-            "multicast::cluster" if multicast else "",
-        )
-        mask = [_word(cta_mask, "uint16")] if multicast else []
-        return _ptx(*name)(dst_ptr, src_ptr, _word(num_bytes), mbarrier_ptr, *mask)
-
-    return call
-
-
-def _bulk_store(dst_ptr: Any, src_ptr: Any, num_bytes: Any) -> Any:
-    return _ptx("cp", "async", "bulk", "global", "shared::cta", "bulk_group")(
-        dst_ptr, src_ptr, _word(num_bytes)
-    )
-
-
-def _tensor_load(
-    dim: int, dst_ptr: Any, mbar: Any, tensormap_addr: Any, cta_mask: Any, cta_group: int, cache_hint: str, *coords: Any,
-    multicast: bool | None = None,
-) -> Any:  # fmt: skip
-    if multicast is None:
-        multicast = not (isinstance(cta_mask, int) and cta_mask.bit_count() <= 1)
-    name = ("cp", "async", "bulk", "tensor", f"{dim}d", "shared::cluster", "global", _ON_MBARRIER)
-    mask = [_word(cta_mask, "uint16")] if multicast else []
-    tokens = (
-        "multicast::cluster" if multicast else "",
-        f"cta_group::{cta_group}" if cta_group == 2 else "",
-    )
-    given = [_word(c, "int32") for c in coords]
-    return _ptx(*name, *tokens)(dst_ptr, tensormap_addr, *given, mbar, *mask)
-
-
-def _tensor_store(
-    dim: int, src_ptr: Any, tensormap_addr: Any, cache_hint: str, *coords: Any
-) -> Any:
-    name = (
-        "cp",
-        "async",
-        "bulk",
-        "tensor",
-        f"{dim}d",
-        "global",
-        "shared::cta",
-        "tile",
-        "bulk_group",
-    )
-    return _ptx(*name)(tensormap_addr, *[_word(c, "int32") for c in coords], src_ptr)
-
-
-def _bulk_wait(n: int = 0, read: bool = True) -> Any:
-    return _ptx("cp", "async", "bulk", "wait_group", "read" if read else "")(n)
-
-
-# -- Hopper -----------------------------------------------------------------------------------------------------------
-
-
-def _wgmma(
-    descA: Any, descB: Any, *accums: Any, M: int, N: int, K: int, in_dtype: str, out_dtype: str, transA: bool, transB: bool,
-    scaleA: float, scaleB: float, scaleD: Any,
-) -> Any:  # fmt: skip
-    kinds = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
-    types = (kinds[out_dtype], kinds[in_dtype], kinds[in_dtype])
-    flags = (int(scaleA), int(scaleB), int(transA), int(transB))
-    name = ("wgmma", "mma_async", "sync", "aligned", f"m{M}n{N}k{K}")
-    return _ptx(*name, *types)(*accums, descA, descB, T.ptx.pred(scaleD), *flags)
-
-
-def _matrix_load(trans: bool, num: int, dtype: str, smem_ptr: Any, *handles: Any) -> Any:
-    name = ("ldmatrix", "sync", "aligned", "m8n8", f"x{num}", "trans" if trans else "", "shared")
-    return _ptx(*name, dtype.lstrip("."))(*[_elements(h, 1)[0] for h in handles], smem_ptr)
-
-
-def _matrix_store(
-    trans: bool, num: int, dtype: str, smem_ptr: Any, *handles: Any, shape: str = "m8n8", space: str = "shared"
-) -> Any:  # fmt: skip
-    name = ("stmatrix", "sync", "aligned", shape, f"x{num}", "trans" if trans else "", space)
-    return _ptx(*name, dtype.lstrip("."))(smem_ptr, *[_elements(h, 1)[0] for h in handles])
-
-
 def _fixed(*tokens: str) -> Any:
-    return lambda: _ptx(*tokens)()
+    return lambda: ptx(*tokens)()
 
 
 def _numbers(*tokens: str) -> Any:
-    return lambda *numbers: _ptx(*tokens)(*map(_word, numbers))
+    return lambda *numbers: ptx(*tokens)(*map(word, numbers))
 
 
 def _cluster_arrive(sem: str = "", aligned: bool = True) -> Any:
-    return _ptx("barrier", "cluster", "arrive", sem, "aligned" if aligned else "")()
+    return ptx("barrier", "cluster", "arrive", sem, "aligned" if aligned else "")()
 
 
 def _cluster_wait(acquire: bool = False, aligned: bool = True) -> Any:
     tokens = ("acquire" if acquire else "", "aligned" if aligned else "")
-    return _ptx("barrier", "cluster", "wait", *tokens)()
+    return ptx("barrier", "cluster", "wait", *tokens)()
 
 
 class _Fence:
     """T.ptx.fence(sem, scope), and its kinds."""
 
-    proxy_async = staticmethod(lambda space="": _ptx("fence", "proxy", "async", space)())
+    proxy_async = staticmethod(lambda space="": ptx("fence", "proxy", "async", space)())
     mbarrier_init = staticmethod(_fixed("fence", "mbarrier_init", "release", "cluster"))
 
     def __call__(self, sem: str, scope: str) -> Any:
-        return _ptx("fence", sem, scope)()
+        return ptx("fence", sem, scope)()
 
 
-_TENSOR = SimpleNamespace(g2s_cluster=_tensor_load, s2g=_tensor_store)
+_TENSOR = SimpleNamespace(g2s_cluster=tensor_load, s2g=tensor_store)
 _ALLOC = ("shared::cta", "b32")
 
 PTX = SimpleNamespace(
@@ -333,24 +220,24 @@ PTX = SimpleNamespace(
     map_shared_rank=_map_shared_rank,
     elect_sync=lambda: T.cuda.elect_sync() != T.uint32(0),
     fetch_register=lambda bits, name: T.cuda.mov_sreg(bits, name),
-    setmaxnreg=lambda inc, count: _ptx("setmaxnreg", "inc" if inc else "dec", "sync.aligned.u32")(
+    setmaxnreg=lambda inc, count: ptx("setmaxnreg", "inc" if inc else "dec", "sync.aligned.u32")(
         count
     ),
-    ldmatrix=_matrix_load,
-    stmatrix=_matrix_store,
-    cp_async_bulk_g2s_cta=_bulk("shared::cta", "global"),
-    cp_async_bulk_g2s_cluster=_bulk("shared::cluster", "global"),
-    cp_async_bulk_s2s_cluster=_bulk("shared::cluster", "shared::cta"),
-    cp_async_bulk_s2g=_bulk_store,
+    ldmatrix=matrix_load,
+    stmatrix=matrix_store,
+    cp_async_bulk_g2s_cta=bulk("shared::cta", "global"),
+    cp_async_bulk_g2s_cluster=bulk("shared::cluster", "global"),
+    cp_async_bulk_s2s_cluster=bulk("shared::cluster", "shared::cta"),
+    cp_async_bulk_s2g=bulk_store,
     cp_async=SimpleNamespace(
         bulk=SimpleNamespace(
             commit_group=_fixed("cp", "async", "bulk", "commit_group"),
-            wait_group=_bulk_wait,
+            wait_group=bulk_wait,
             tensor=_TENSOR,
         ),
     ),
     mbarrier=SimpleNamespace(
-        init=lambda bar, count: _ptx("mbarrier.init.shared.b64")(bar, _word(count)),
+        init=lambda bar, count: ptx("mbarrier.init.shared.b64")(bar, word(count)),
         arrive=_arrive,
         complete_tx=_complete_tx,
         try_wait=lambda bar, phase: T.cuda.mbarrier_wait(bar, phase),
@@ -390,9 +277,9 @@ PTX = SimpleNamespace(
     wgmma=SimpleNamespace(
         fence=_fixed("wgmma", "fence", "sync", "aligned"),
         commit_group=_fixed("wgmma", "commit_group", "sync", "aligned"),
-        wait_group=lambda n: _ptx("wgmma", "wait_group", "sync", "aligned")(n),
+        wait_group=lambda n: ptx("wgmma", "wait_group", "sync", "aligned")(n),
         encode_matrix_descriptor=T.cuda.wgmma.encode_matrix_descriptor,
-        mma_async=SimpleNamespace(ss=_wgmma),
+        mma_async=SimpleNamespace(ss=wgmma),
     ),
 )
 """T.ptx as 0.26 has it."""

@@ -101,3 +101,11 @@ def shared_address(e: Any) -> Any:
         wide = ir.Cast(e, "uint64")
         return ir.Binary("bitor", wide, ir.Const(SHARED_BASE, "uint64"), "uint64")
     return e
+
+
+def narrowed(e: Any) -> Any:
+    """The 32-bit address of which `shared_address` has made a generic one; any other expression as it is."""
+    if isinstance(e, ir.Binary) and e.op == "bitor" and isinstance(e.b, ir.Const):
+        if e.b.value == SHARED_BASE and isinstance(e.a, ir.Cast):
+            return e.a.a
+    return e

@@ -10,7 +10,7 @@ REQUIREMENTS := requirements$(SUFFIX).txt
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint benchmark clean
+.PHONY: run test lint benchmark environment clean
 
 run: $(INSTALLED)
 	@$(BIN)/python -m phaseflip run hgemm_v3 512 512 512
@@ -24,6 +24,8 @@ lint: $(INSTALLED)
 
 benchmark: $(INSTALLED)
 	@$(BIN)/python -m pytest -n 0 --benchmark-only regression/test_performance.py
+
+environment: $(INSTALLED)
 
 clean:
 	@rm -rf .venv .venv-0.27 .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

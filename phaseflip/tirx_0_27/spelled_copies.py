@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from .spelled_parts import elements, ptx, word
+from .spelled_parts import elements, ptx, shared, word
 
 # -- copies -----------------------------------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ def bulk(dst: str, src: str) -> Any:
             "multicast::cluster" if multicast else "",
         )
         mask = [word(cta_mask, "uint16")] if multicast else []
-        return ptx(*name)(dst_ptr, src_ptr, word(num_bytes), mbarrier_ptr, *mask)
+        return ptx(*name)(shared(dst_ptr), src_ptr, word(num_bytes), shared(mbarrier_ptr), *mask)
 
     return call
 

@@ -36,3 +36,9 @@ def elements(pointer: Any, count: int) -> list[Any]:
 
 def lanes(vec: str) -> int:
     return int(vec.removeprefix("v") or 1)
+
+
+def shared(pointer: Any) -> Any:
+    """An address of shared memory; one of 64 bits, as mapa gives it, in 32."""
+    wide = str(getattr(pointer.ty, "dtype", "")) == "uint64"
+    return T.cuda.smem_addr_from_uint64(pointer) if wide else pointer

@@ -8,38 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
+from .finding import Finding, Place, agree, flip, phase_name
+from .order_advice import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
 from .program_order import comes_first
 from .shadow_memory import Event
 from .vector_clock import SEEN
 
-COMMITTED = ("tcgen05.mma", "tcgen05.cp")
-"""What a tcgen05.commit tracks."""
-
 Cause = Place | str | None
 """Why arrivals after an access do not tell of it: "lanes", one arrives for its warp; a place, where they are relaxed."""
-
-FILLS = ("cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s")
-DRAINS = ("cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
-"""Bulk copies that complete on an mbarrier, and those that complete with a bulk group."""
-
-REMOTE_ARRIVAL = (
-    "T.ptx.mbarrier.arrive(..., sem='release', scope='cluster', remote=...) and "
-    "T.ptx.mbarrier.try_wait_acquire_cluster"
-)
-"""What orders accesses of two CTAs by an mbarrier."""
-
-COMMIT = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
-BIT = ", with the bit of the waiting CTA in its cta_mask"
-
-_VERBS = {
-    "tcgen05.mma": "MMA",
-    "tcgen05.cp": "tcgen05.cp",
-    "tcgen05.ld": "tcgen05.ld",
-    "tcgen05.st": "tcgen05.st",
-    "tcgen05.alloc": "tcgen05.alloc",
-    "tcgen05.dealloc": "tcgen05.dealloc",
-}
 
 
 def race_report(
@@ -52,6 +28,7 @@ def race_report(
     fresh: Mapping[int, Any] = MappingProxyType({}),
     arrival: Cause = None,
     first: Event | None = None,
+    homes: Mapping[int, int] = MappingProxyType({}),
 ) -> Finding:
     """The finding for a pair of accesses (or for one, where there is no other).
 
@@ -59,6 +36,7 @@ def race_report(
     thread -> (place, phase, barrier) of waits that were satisfied by a consumed phase, and fresh: thread -> a wait that
     passed at once on a fresh barrier: likely causes of a race. arrival: why arrivals after `old` do not tell of it. first:
     which of the two the other one knows to have been issued; None: neither, and the order of the program is taken for theirs.
+    homes: component of a bulk load -> rank of the CTA of the mbarrier that it completes on.
     """
     memory, low, high = where
     region = memory.describe(low, high)
@@ -128,7 +106,7 @@ def race_report(
             what=what,
             fix=fix,
         )
-    if memory.kind == "global" and kind == "waw" and first.owner is not second.owner:
+    if memory.kind == "global" and kind == "waw" and _of_two_tiles(first, second):
         return Finding(
             "output-overwritten",
             f"{first.who} and {second.who} write the same elements and nothing orders them",
@@ -142,7 +120,7 @@ def race_report(
     if arrival is not None and first is old:
         why, fix = _arrival_words(first, second, arrival)
     else:
-        why, fix = _race_words(first, second, kind)
+        why, fix = ordering_words(first, second, kind, homes)
     cause = stale.get(second.issuer) or stale.get(first.issuer)
     if cause is not None:
         place, phase, name = cause
@@ -194,9 +172,11 @@ def private_load_report(old: Event, load: Event, where: tuple[Any, int, int]) ->
     )
 
 
-def act(e: Event) -> str:
-    """An access in words."""
-    return _VERBS.get(e.place.mnemonic, e.place.mnemonic)
+def _of_two_tiles(first: Event, second: Event) -> bool:
+    """Whether two CTAs write what each takes for its own: those of two clusters, or one instruction of two CTAs of one."""
+    if first.owner is not second.owner:
+        return True
+    return first.place == second.place and not same_cta(first, second)
 
 
 def _does(e: Event) -> str:
@@ -225,62 +205,7 @@ def _free_words(free: Event, use: Event) -> tuple[str, str]:
         fix = "wait for the mbarrier of its tcgen05.commit before the threads synchronise for tcgen05.dealloc"
         return why, fix
     why = f"nothing orders {verb} at line {line} before the deallocation"
-    return why, f"put {_barrier(free, use)} between the last use and tcgen05.dealloc"
-
-
-def same_cta(first: Event, second: Event) -> bool:
-    """Whether the threads of two accesses of one cluster, or those that issued them, are of one CTA."""
-    size = first.owner.cta_threads
-    return bool(first.issuer // size == second.issuer // size)
-
-
-def _same_warp(first: Event, second: Event) -> bool:
-    """Whether all threads of two accesses are of one warp."""
-    threads = [e.agents for e in (first, second) if isinstance(e.agents, np.ndarray)]
-    return len(threads) == 2 and len(np.unique(np.concatenate(threads) >> 5)) == 1
-
-
-def meeting_of(copy: Event, later: Event) -> str:
-    """Where the thread that waits for its copy can meet those of a later access."""
-    return "a barrier" if same_cta(copy, later) else CLUSTER_BARRIER
-
-
-def _barrier(first: Event, second: Event) -> str:
-    """The barrier that all threads of both accesses, of one cluster, can meet at."""
-    if _same_warp(first, second):
-        return "T.cuda.warp_sync()"
-    return "a CTA barrier (T.cuda.cta_sync)" if same_cta(first, second) else CLUSTER_BARRIER
-
-
-def _race_words(first: Event, second: Event, kind: str) -> tuple[str, str]:
-    """Why, and what would order the pair."""
-    line = first.place.line
-    if first.place == second.place and first.place.mnemonic == "tcgen05.mma":
-        if first.issuer == second.issuer:
-            return (
-                f"two MMAs at line {line} have accumulators that overlap but are not the same",
-                "give each accumulator columns of its own: at least as many apart as one of them has",
-            )
-        return (
-            f"two threads issue MMAs at line {line} whose accumulators overlap",
-            "give the accumulator of each issuing thread columns of its own",
-        )
-    if first.proxy in ("async", "tmem") and first.place.mnemonic in COMMITTED:
-        if kind == "war":
-            why = f"the {act(first)} issued at line {line} may still read when line {second.place.line} overwrites"
-        else:
-            why = f"the {act(first)} issued at line {line} may not have finished when line {second.place.line} is executed"
-        return why, COMMIT if same_cta(first, second) else COMMIT + BIT
-    if first.place.mnemonic == "tcgen05.ld":
-        why = f"the tcgen05.ld at line {line} may still read TMEM when line {second.place.line} overwrites it"
-        scope = "" if same_cta(first, second) else f" ({REMOTE_ARRIVAL})"
-        return (
-            why,
-            "each warp that loads: tcgen05.wait::ld, tcgen05.fence::before_thread_sync, then arrive on the barrier the MMA "
-            f"waits for{scope}",
-        )
-    why = f"no barrier orders line {line} before line {second.place.line}"
-    return why, _ordering_words(first, second)
+    return why, f"put {meeting(free, use)} between the last use and tcgen05.dealloc"
 
 
 def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, str]:
@@ -300,34 +225,13 @@ def _arrival_words(first: Event, second: Event, arrival: Cause) -> tuple[str, st
     )
 
 
-def _ordering_words(first: Event, second: Event) -> str:
-    """What would order a pair that nothing orders."""
-    if first.owner is not second.owner:
-        return "no barrier reaches CTAs of two clusters: give each memory of its own, or read in another kernel"
-    if first.place.mnemonic in DRAINS:
-        waits = "T.ptx.cp_async.bulk.wait_group(0) after the commit_group of the copy at line"
-        return f"{waits} {first.place.line}, by the thread that issues it, then {meeting_of(first, second)}"
-    if first.place.mnemonic == "wgmma.mma_async":
-        wait = f"let T.ptx.wgmma.wait_group complete the wgmma at line {first.place.line}"
-        return f"{wait} before its warps arrive on what the thread that overwrites waits for"
-    if first.place.mnemonic in FILLS and second.place.mnemonic in FILLS:
-        return "let the fill wait, by the empty barrier of its stage, until what was there has been read"
-    if second.place.mnemonic in FILLS:
-        return f"let the thread that fills wait for an mbarrier (empty) on which the use at line {first.place.line} arrives"
-    if first.place.mnemonic in FILLS:
-        return f"wait, before line {second.place.line}, for the mbarrier and phase on which the copy completes"
-    meet = f"put {_barrier(first, second)}"
-    if _same_warp(first, second):
-        return f"{meet} between them"
-    if same_cta(first, second):
-        return f"{meet}, or an mbarrier arrive and wait, between them"
-    one, other = first.place.line, second.place.line
-    arrive = f"let every thread arrive after line {one} (or one lane of each warp, after T.cuda.warp_sync())"
-    return f"{meet} between them, or {arrive} on an mbarrier that line {other} waits for: {REMOTE_ARRIVAL}"
-
-
 def _fence_words(code: str, rule: str, first: Event, second: Event, memory: Any) -> tuple[str, str]:
     """Why, and which fence or scope an ordered pair lacks."""
+    if code == "scope-too-narrow" and rule == "flag":
+        why = (
+            "both accesses are strong, but a scope of .cta does not include a thread of another CTA"
+        )
+        return why, "give both scope='cluster', or 'gpu'"
     if code == "scope-too-narrow":
         why = "what orders the accesses leads through another CTA, and an arrive, wait or fence on the way has scope .cta"
         return why, REMOTE_ARRIVAL

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from phaseflip import device_ir as ir
     from phaseflip.kernel import Kernel
 
-HOMES = {"wgmma": ("sm_90a",), "tcgen05": ("sm_100a", "sm_103a")}
+HOMES = {
+    "wgmma": ("sm_90a",),
+    "tcgen05": ("sm_100a", "sm_103a"),
+    "clusterlaunchcontrol": ("sm_100a", "sm_103a"),
+}
 """Family of instructions -> the architectures that have it."""
 
 
@@ -34,7 +38,7 @@ def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple
         return kernel.needs
     from phaseflip.lowering import DEFAULT_ARCH, lower_once
 
-    lowered = lower_once(kernel.build(*shape), arch or DEFAULT_ARCH)
+    lowered = lower_once(kernel.function(*shape), arch or DEFAULT_ARCH)
     used = {family: mnemonic for mnemonic, family in _special(lowered.device)}
     if len(used) > 1:
         raise BadInput(f"{kernel.name} uses {' and '.join(used.values())}, and no GPU has both")

@@ -25,7 +25,7 @@ from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.interrupts import interrupts_heard
-from phaseflip.options import Joined, check_seed
+from phaseflip.options import Joined, add_outputs_and_scalars, check_seed, once
 from phaseflip.streams import OutputLost, on_terminal, output_kept_clean, write_error, write_output
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--prebuilt", metavar="DIR", help="run what `build` made there, on a GPU; needs no compiler"
     )
+    add_outputs_and_scalars(run)
     run.set_defaults(handler=_run)
     modules = (cli_compare, cli_study, cli_gpu, cli_conformance, cli_silicon, cli_benchmark)
     for module in modules:
@@ -235,6 +236,8 @@ def _run(args: argparse.Namespace) -> Outcome:
                 checks=args.checks,
                 profile=args.profile,
                 gpu=gpu,
+                outputs=args.out,
+                scalars=once(args.scalar),
             )
     except MemoryError:
         raise BadInput(
@@ -272,6 +275,9 @@ def report_rows(report: dict[str, Any], findings: list[str], inputs: str) -> lis
     """A report for people: (label, text) rows; one without label continues the row above."""
     error = report["max_abs_error"]
     error_text = "max abs error not finite" if error is None else f"max abs error {error:.3g}"
+    judged = {o["name"]: o["passed"] for o in report.get("oracles", [])}
+    if error is None and judged.get("bound", False) is None:
+        error_text = "no reference"
     extents = zip("MNK", report["shape"], strict=True)
     seconds = "  ".join(f"{k} {v:.3f}" for k, v in report["seconds"].items() if v is not None)
     groups: list[tuple[str, list[str]]] = [

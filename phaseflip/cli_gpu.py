@@ -99,7 +99,10 @@ def chosen(
         from phaseflip.kernel import find_kernel
 
         kernel = find_kernel(name)
-        if choice != "sim" and (here := devices.first_gpu()) is not None:
+        here = None if choice == "sim" else devices.first_gpu()
+        if here is not None and choice == "auto" and not kernel.is_strict(*shape):
+            choice, here = "sim", None  # a GPU runs what has A, B and D of one dtype
+        if here is not None:
             arch = ARCHS.get(here.capability, "")
             kernel = replace(kernel, needs=needed(kernel, kernel.check_shape(*shape), arch))
         device = choose_device(choice, kernel, gpu_only)

@@ -1,8 +1,8 @@
 """The commands `fault` and `study`: inject faults into kernels, and say who notices.
 
 Exit codes of `fault`: 0 reported as expected (a catalogued fault under its name, a mutation in any way, the control not
-at all), 1 not so or not ended in time, 2 bad input, 3 harness error. Of `study`: 0 all of that for every mutant that is
-not equivalent on all its runs, 1 not so, 2 bad input, 3 harness error in any run.
+at all), 1 not so or not ended in time, 2 bad input, 3 harness error. Of `study`: 0 all of that in every run that
+notices the mutant, for every mutant that is not equivalent on all its runs, 1 not so, 2 bad input, 3 harness error in any run.
 """
 
 from __future__ import annotations

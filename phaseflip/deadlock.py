@@ -22,7 +22,7 @@ NEVER_TAKEN = "never been reached, or is in a branch that no thread took"
 BLOCKED = "not been reached: every thread that could is blocked before it"
 
 SUPPLIES: tuple[tuple[type, set[str]], ...] = (
-    (BarrierWait, {"bar.sync", "bar.arrive", "barrier.sync"}),
+    (BarrierWait, {"bar.sync", "bar.arrive", "barrier.sync", "bar.red"}),
     (ClusterWait, {"barrier.cluster.arrive", "barrier.cluster.sync"}),
     (RegistersWait, {"setmaxnreg"}),
 )
@@ -248,6 +248,10 @@ def _remedy(entry: dict[str, Any], g: Group, circle: list[tuple[_Waiter, Group]]
         isinstance(wait, AllocationWait) and wait.pair is not None and not wait.pair.complete
     ):
         return "let one warp of each CTA of the pair execute it"
+    if isinstance(wait, AllocationWait) and wait.by_several():
+        return (
+            "let one warp of the CTA allocate: guard tcgen05.alloc with the warp (if warp_id == 0)"
+        )
     if isinstance(wait, AllocationWait):
         return "let tcgen05.dealloc free the columns before it, or ask for fewer"
     return "let what is waited for happen before the wait"

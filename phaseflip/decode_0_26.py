@@ -9,16 +9,12 @@ from typing import Any
 
 from . import device_ir as ir
 from .decode_0_26_copies import COPIES
+from .decode_0_26_strong import STRONG, vector_bytes
 from .decode_0_26_warpgroup import WARPGROUP
 from .decoder import Decoder, number_of, operands, text_of, with_cta_group
-from .errors import UnsupportedInstruction
+from .errors import BadInput, UnsupportedInstruction
 from .instructions import Decoded, Operands, dtype_bytes
-
-_ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
-
-
-def _vector_bytes(vec: str, ptx_type: str) -> int:
-    return int(vec.removeprefix("v") or 1) * _ELEMENT_BYTES[ptx_type[1:]]
+from .machine.instruction_descriptor import InstructionDescriptor
 
 
 def _ld(args: list[Any]) -> Decoded:
@@ -30,7 +26,7 @@ def _ld(args: list[Any]) -> Decoded:
         )
     shifted = args[to_register:]
     space, vec, ptx_type = text_of(shifted[4]), text_of(shifted[6]), text_of(shifted[7])
-    nbytes = _vector_bytes(vec, ptx_type)
+    nbytes = vector_bytes(space, vec, ptx_type)
     mnemonic = f"ld.{space.split('::')[0]}"
     if to_register:
         return Decoded(mnemonic, {"dst": args[0], "addr": args[1], "nbytes": nbytes})
@@ -46,7 +42,7 @@ def _st(args: list[Any]) -> Decoded:
             "ptx.st of separate values is not simulated; pass src= a register buffer"
         )
     space, vec, ptx_type = text_of(args[4]), text_of(args[6]), text_of(args[7])
-    nbytes = _vector_bytes(vec, ptx_type)
+    nbytes = vector_bytes(space, vec, ptx_type)
     return Decoded(
         f"st.{space.split('::')[0]}", {"addr": args[0], "src": args[1], "nbytes": nbytes}
     )
@@ -159,9 +155,46 @@ def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Oper
     }
 
 
+def _instruction_descriptor(args: list[Any]) -> Decoded:
+    """[dst, d_type, a_type, b_type, M, N, K, trans_a, trans_b, cta_group, neg_a, neg_b, sat_d, is_sparse]."""
+    d, a, b = (_FORMATS.get(text_of(t), text_of(t)) for t in args[1:4])
+    m, n, k, trans_a, trans_b, cta_group, neg_a, neg_b, sat_d, sparse = map(number_of, args[4:])
+    flags = {"a_mn_major": bool(trans_a), "b_mn_major": bool(trans_b), "sparse": bool(sparse)}
+    flags |= {"negate_a": bool(neg_a), "negate_b": bool(neg_b), "saturate": bool(sat_d)}
+    kind = _KINDS.get(a, "f8f6f4")
+    try:
+        fields = InstructionDescriptor(kind, m, n, d, a, b, **flags)
+        value = fields.encode()
+        fields.check_shape(cta_group)
+    except BadInput as error:
+        raise UnsupportedInstruction(str(error)) from None
+    if k != fields.k:
+        raise UnsupportedInstruction(f"tcgen05.mma.kind::{kind} has K={fields.k}, not {k}")
+    return Decoded("encode.instruction_descriptor", {"dst": args[0], "value": value})
+
+
+_FORMATS = {"tensor_float32": "tfloat32", "tf32": "tfloat32", "float8_e4m3fnuz": "float8_e4m3fn"}
+_KINDS = {"float16": "f16", "bfloat16": "f16", "tfloat32": "tf32", "int8": "i8", "uint8": "i8"}
+"""TVM's name of an element type -> ours; ours -> kind of MMA, f8f6f4 for all others."""
+
+
 def _try_wait(scope: str) -> Decoder:
     return lambda args: Decoded(
         "mbarrier.try_wait.parity", {"mbar": args[0], "parity": args[1], "scope": scope}
+    )
+
+
+def _cta_reduction(op: str) -> Decoder:
+    """[predicate]: over all threads of the CTA."""
+    return lambda args: Decoded(
+        "bar.red", {"op": op, "barrier": 0, "count": None, "predicate": args[0]}
+    )
+
+
+def _barrier_reduction(op: str) -> Decoder:
+    """[barrier, count, predicate]."""
+    return lambda args: Decoded(
+        "bar.red", {"op": op, "barrier": args[0], "count": args[1], "predicate": args[2]}
     )
 
 
@@ -187,6 +220,8 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.cuda.__shfl_sync": operands("shfl.sync.idx", "mask", "value", "source", "width"),
     "tirx.cuda.thread_rank": operands("thread_rank"),
     "tirx.cuda.cta_sync": _constant("bar.sync", barrier=0, count=None),
+    "tirx.cuda.syncthreads_and": _cta_reduction("and"),
+    "tirx.cuda.syncthreads_or": _cta_reduction("or"),
     "tirx.cuda.warp_sync": _constant("bar.warp.sync"),
     "tirx.cuda.warpgroup_sync": lambda args: Decoded(
         "bar.sync", {"barrier": args[0], "count": 128}
@@ -200,6 +235,10 @@ DECODE_0_26: dict[str, Decoder] = {
     ),
     "tirx.ptx.barrier_cluster_wait": lambda args: Decoded(
         "barrier.cluster.wait", {"aligned": bool(number_of(args[1]))}
+    ),
+    "tirx.ptx.clc_try_cancel": operands("clusterlaunchcontrol.try_cancel", "addr", "mbar"),
+    "tirx.ptx.clc_query_cancel": lambda args: Decoded(
+        "clusterlaunchcontrol.query_cancel", {"addr": args[0]}
     ),
     "tirx.ptx.mapa": _mapa,
     "tirx.cuda.cvta_generic_to_shared": operands("cvta.to.shared", "addr"),
@@ -230,12 +269,16 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.mbarrier_init": operands("mbarrier.init", "mbar", "count"),
     "tirx.ptx.mbarrier_try_wait": _try_wait("cta"),
     "tirx.ptx.mbarrier_try_wait_acquire_cluster": _try_wait("cluster"),
+    "tirx.ptx.mbarrier_try_wait_once": operands(
+        "mbarrier.try_wait.parity.once", "mbar", "parity", "ticks"
+    ),
     "tirx.ptx.tcgen05_alloc": with_cta_group("tcgen05.alloc", "dst", "n_columns"),
     "tirx.ptx.tcgen05_dealloc": with_cta_group("tcgen05.dealloc", "taddr", "n_columns"),
     "tirx.ptx.tcgen05_relinquish_alloc_permit": with_cta_group("tcgen05.relinquish_alloc_permit"),
     "tirx.ptx.tcgen05_encode_matrix_descriptor": operands(
         "encode.matrix_descriptor", "dst", "addr", "leading", "stride", "swizzle"
     ),
+    "tirx.ptx.tcgen05_encode_instr_descriptor": _instruction_descriptor,
     "tirx.ptx.tcgen05_mma": _mma,
     "tirx.ptx.tcgen05_commit": _commit,
     "tirx.ptx.tcgen05_ld": _tmem_transfer("tcgen05.ld"),
@@ -245,6 +288,7 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.tcgen05_fence_before_thread_sync": operands("tcgen05.fence::before_thread_sync"),
     "tirx.ptx.tcgen05_fence_after_thread_sync": operands("tcgen05.fence::after_thread_sync"),
     **COPIES,
+    **STRONG,
     **WARPGROUP,
 }
 """TVM 0.26 intrinsic -> decoder of its argument list."""
@@ -260,6 +304,11 @@ HELPERS_0_26: dict[str, Decoder] = {
     "tvm_builtin_pointer_offset": _pointer_offset,
     "tvm_builtin_smem_desc_add_16B_offset": operands("add.matrix_descriptor", "desc", "offset"),
     "ptx_mbarrier_expect_tx": operands("mbarrier.expect_tx", "mbar", "tx_count"),  # ours: TVM has none
+    "ptx_mbarrier_arrive_state": operands("mbarrier.arrive.state", "mbar"),
+    "ptx_mbarrier_test_wait": operands("mbarrier.test_wait", "mbar", "state"),
+    "ptx_mbarrier_test_wait_parity": operands("mbarrier.test_wait.parity", "mbar", "parity"),
+    "ptx_mbarrier_try_wait_state": operands("mbarrier.try_wait", "mbar", "state"),
+    **{f"ptx_bar_red_{op}": _barrier_reduction(op) for op in ("and", "or", "popc")},
     **{
         f"tvm_builtin_cast_{a}x2_{b}x2": _convert_pair(a, b)
         for a, b in (

@@ -80,9 +80,33 @@ def _tensor_copy(args: list[Any]) -> Decoded:
     return Decoded("tcgen05.cp", named | {"cta_group": number_of(args[3])})
 
 
+def _cp_async(args: list[Any]) -> Decoded:
+    """[dst, src, size, policy, has_policy, prefetch_size, predicate (-1: none), fill_mode ("" or "zero")]."""
+    if len(args) != 8:
+        raise UnsupportedInstruction(
+            "cp.async with offsets beside its pointers is not simulated; use T.ptx.cp_async(dst, src, size)"
+        )
+    named: Operands = {"dst": args[0], "src": args[1], "nbytes": number_of(args[2])}
+    predicate = args[6]
+    if text_of(args[7]) == "zero":
+        return Decoded("cp.async", named | {"fill": predicate})
+    if isinstance(predicate, ir.Const) and int(predicate.value) == -1:
+        return Decoded("cp.async", named)
+    return Decoded("cp.async", named | {"pred": predicate})
+
+
 _TO_PEER = operands("cp.async.bulk.s2s", "dst", "src", "nbytes", "mbar")
 
 COPIES: dict[str, Decoder] = {
+    "tirx.ptx.cp_async": _cp_async,
+    "tirx.ptx.cp_async_raw": _cp_async,
+    "tirx.ptx.cp_async_commit_group": operands("cp.async.commit_group"),
+    "tirx.ptx.cp_async_wait_group": lambda args: Decoded(
+        "cp.async.wait_group", {"newest": number_of(args[0])}
+    ),
+    "tirx.ptx.cp_async_mbarrier_arrive": lambda args: Decoded(
+        "cp.async.mbarrier.arrive", {"mbar": args[0], "noinc": bool(number_of(args[1]))}
+    ),
     "tirx.ptx.tcgen05_cp": _tensor_copy,
     "tirx.ptx.cp_async_bulk_g2s_cta": _bulk_load_cta,
     "tirx.ptx.cp_async_bulk_g2s_cluster": _bulk_load_cluster,

@@ -12,10 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the user's source: file and line (0 where the compiler kept none)."""
+    """A place in the user's source: file and line (0 where the compiler kept none).
+
+    callers: of a line of an inlined function, (file, line) of its call, and of the calls around that.
+    """
 
     file: str = "<unknown>"
     line: int = 0
+    callers: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -26,7 +30,7 @@ class Buffer:
     """A typed view of memory: name, element dtype, number of elements, TVM storage scope.
 
     `storage` is the allocation that it views (itself, for an allocation); `parameter` the pointer variable of a global
-    buffer; `address` the expression that gives the base of any other view.
+    buffer; `address` the expression that gives the base of any other view; `align_bytes` what TVM aligns an allocation to.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Buffer:
     storage: Buffer | None = None
     parameter: Var | None = None
     address: Expr | None = None
+    align_bytes: int = 64
 
     @property
     def root(self) -> Buffer:

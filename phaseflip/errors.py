@@ -50,6 +50,10 @@ class SimulatorFault(RuntimeError):
     """The simulator contradicted itself; this is a bug of phaseflip, never of the kernel under test."""
 
 
+class UncertainBarrier(Exception):
+    """Which threads meet in a named barrier depends on the schedule: the launch has to be run again to tell how."""
+
+
 class KernelFault(RuntimeError):
     """The kernel did what stops a GPU (a bad address, a bad operand).
 

@@ -144,6 +144,10 @@ class ExpressionWriter:
         ):
             if int(target[3:]) >= 32 or target == source:
                 return f"({text} + 0)" if source == "bool" else text
+        if target == "float8_e8m0fnu":
+            raise UnsupportedInstruction(
+                f"{self.site}: conversions to {target}, which round upwards, are not simulated"
+            )
         kind = "f" if is_float(target) else "b" if target == "bool" else target[0]
         return f"cast({text}, {self.out.constant(('dtype', target))}, {8 * dtype_size(target)}, {kind!r})"
 
@@ -222,7 +226,8 @@ class ExpressionWriter:
 
     def address(self, buffer: ir.Buffer, index: ir.Expr) -> str:
         """Source text of the generic address of buffer[index]."""
-        size, root = dtype_size(buffer.dtype), buffer.root
+        root, start = buffer.root, isinstance(index, ir.Const) and index.value == 0
+        size = 1 if start else dtype_size(buffer.dtype)
         offset = (
             repr(index.value * size)
             if isinstance(index, ir.Const)

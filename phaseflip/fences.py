@@ -5,6 +5,7 @@ Source: PTX ISA 9.1, fence, fence.proxy.async.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -48,21 +49,29 @@ class ProxyFences:
     """
 
     def __init__(self) -> None:
-        self.executed: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"peer": [], "global": []}
+        self.executed: dict[str, dict[int, list[int]]] = {"peer": {}, "global": {}}
+        """Memory -> thread -> the epochs that its fences end, ascending."""
 
     def execute(self, space: str, threads: np.ndarray, epochs: np.ndarray) -> None:
         """Threads execute a fence of a state space."""
         for memory in self.executed.keys() & set(PROXY_FENCE_COVERS[space]):
-            self.executed[memory].append((threads, epochs))
+            for thread, epoch in zip(threads.tolist(), epochs.tolist(), strict=True):
+                self.executed[memory].setdefault(thread, []).append(epoch)
 
     def cover(self, memory: str, agents: Any, epochs: Any, clock: Clock) -> bool:
         """Whether each agent is seen to have fenced its accesses up to an epoch to "peer" or "global" memory."""
-        agents, epochs = np.atleast_1d(agents), np.atleast_1d(epochs)
-        missing = np.ones(len(agents), bool)
-        for threads, at in reversed(self.executed[memory]):
-            found, mine, theirs = np.intersect1d(agents, threads, return_indices=True)
-            seen = (epochs[mine] <= at[theirs]) & (clock.seen[found] > at[theirs])
-            missing[mine[seen]] = False
-            if not missing.any():
-                return True
-        return False
+        executed, agents = self.executed[memory], np.atleast_1d(agents)
+        known = zip(
+            agents.tolist(),
+            np.atleast_1d(epochs).tolist(),
+            clock.seen[agents].tolist(),
+            strict=True,
+        )
+        for agent, epoch, seen in known:
+            fences = executed.get(agent, [])
+            newest = (
+                bisect_left(fences, seen) - 1
+            )  # of those that end an epoch before the last seen
+            if newest < 0 or fences[newest] < epoch:
+                return False
+        return True

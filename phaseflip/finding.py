@@ -27,6 +27,7 @@ class Rule:
 
 RULES = {
     "race": Rule("races", "error", "error", "8.9 causality order; rules of each instruction"),
+    "race:equal": Rule("races", "error", "note", "8.9 causality order; stores of equal values"),
     "race:read-only": Rule("races", "error", "error", "ld.global.nc; 9.7.9.9"),
     "race:restrict": Rule("races", "error", "note", "CUDA C++, __restrict__"),
     "missing-proxy-fence": Rule("races", "error", "error", "fence.proxy.async; 8.6, 9.7.16.6.5"),
@@ -36,6 +37,7 @@ RULES = {
     "missing-tcgen05-fence": Rule("races", "error", "note", "tcgen05.fence; 9.7.16.6.4.4"),
     "missing-wgmma-fence": Rule("races", "error", "error", "wgmma.fence; 9.7.15.7.1"),
     "scope-too-narrow": Rule("races", "error", "note", "mbarrier.arrive .cta; 9.7.13.15.13, 8.7"),
+    "scope-too-narrow:flag": Rule("races", "error", "error", "ld, st .cta; 8.7"),
     "stale-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
     "lapped-wait": Rule("protocol", "error", "error", "mbarrier.test_wait.parity; 9.7.13.15.16"),
     "over-arrival": Rule("protocol", "error", "error", "mbarrier.arrive; 9.7.13.15.13"),
@@ -45,6 +47,9 @@ RULES = {
     "deadlock": Rule("deadlock", "error", "error", "forward progress"),
     "divergent-collective": Rule("protocol", "error", "error", ".sync.aligned; 9.7.13.1, 9.7.16.7"),
     "divergent-collective:exited": Rule("protocol", "note", "note", "bar.sync .aligned, against exit; 9.7.13.1"),
+    "cancel-after-failure": Rule("protocol", "error", "error", "clusterlaunchcontrol.try_cancel"),
+    "divergent-collective:parted": Rule("protocol", "error", "note", "bar.sync .aligned, with a count; 9.7.13.1"),
+    "divergent-collective:parted-few": Rule("protocol", "note", "note", "bar.sync .aligned, of fewer threads; 9.7.13.1"),
     "barrier-mismatch": Rule("protocol", "error", "error", "bar.sync; 9.7.13.1"),
     "tmem-unallocated": Rule("lifecycle", "error", "error", "tcgen05.alloc; 9.7.16.7"),
     "tmem-leak": Rule("lifecycle", "error", "error", "tcgen05.dealloc; 9.7.16.7"),
@@ -59,9 +64,11 @@ RULES = {
     "misaligned-access": Rule("memory", "error", "error", "ld, st; 6.4.1"),
     "peer-not-launched": Rule("lifecycle", "error", "note", "tcgen05.alloc .cta_group::2; 9.7.16.7.1"),
     "peer-exited": Rule("lifecycle", "error", "error", "mapa, barrier.cluster"),
+    "peer-exited:commit": Rule("lifecycle", "error", "note", "tcgen05.commit; 9.7.16.6"),
     "duplicate-issue": Rule("protocol", "error", "error", "tcgen05.mma is issued by one thread; 9.7.16.10"),
     "unwritten-output": Rule("memory", "error", "error", "every element of the output is written"),
     "output-overwritten": Rule("races", "error", "error", "every element of the output is written by one CTA"),
+    "output-overwritten:equal": Rule("races", "error", "note", "8.9 causality order; stores of equal values"),
     "wrong-result": Rule("memory", "error", "error", "the numeric oracle"),
     "launch-failure": Rule("memory", "error", "error", "CUDA's error of a launch"),
     "resource-limit": Rule("memory", "error", "error", "limits of sm_100a"),
@@ -110,6 +117,8 @@ class Place:
     private: str = field(default="", compare=False)
     branches: tuple[int, ...] = field(default=(), compare=False)
     extents: tuple[int, ...] = field(default=(), compare=False)
+    callers: tuple[tuple[str, int], ...] = ()
+    """Of an instruction in a @T.inline function, file and line of its call, and of the calls around that."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -168,7 +177,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Keys that scripts rely on."""
-        other = None if self.other is None else {"file": self.other.file, "line": self.other.line}
+        other = None if self.other is None else _where(self.other)
         found = {
             "code": self.code,
             "severity": self.severity,
@@ -176,6 +185,8 @@ class Finding:
             "kind": self.kind or None,
             "file": self.file,
             "line": self.line,
+            "mnemonic": self.place.mnemonic or None,
+            "callers": callers(self.place),
             "other": other,
             "message": self.message,
             "fix": self.fix or None,
@@ -184,10 +195,26 @@ class Finding:
         return found if self.data is None else found | {"details": self.data}
 
 
+def callers(place: Place) -> list[dict[str, Any]]:
+    """Where the inlined functions around a place are called, innermost first: file and line of each."""
+    return [{"file": file, "line": line} for file, line in place.callers]
+
+
+def _where(place: Place) -> dict[str, Any]:
+    return {
+        "file": place.file,
+        "line": place.line,
+        "mnemonic": place.mnemonic or None,
+        "callers": callers(place),
+    }
+
+
 def flip(name: str) -> str:
     """In advice: what mends a wait for a consumed phase of a barrier of this name."""
     ring = ", in a ring once a round; if it is flipped, wait on the barrier of the stage that is used next"
-    return "flip the phase after each wait (phase ^= 1)" + (ring if "[" in name else "")
+    return "flip the phase after each wait (phase ^= 1), and only there: not where no wait ran" + (
+        ring if "[" in name else ""
+    )
 
 
 def phase_name(phase: int) -> str:
@@ -208,17 +235,21 @@ def render(finding: Finding) -> str:
         f"{finding.severity}: {finding.title}{times}"
         + (f": {finding.what}" if finding.what else "")
     ]
-    where = f"  at {finding.place}"
-    if finding.place.mnemonic:
-        where += f" ({finding.place.mnemonic})"
+    where = f"  at {_in_words(finding.place)}"
     if finding.other is not None:
-        where += f", against {finding.other} ({finding.other.mnemonic})"
+        where += f", against {_in_words(finding.other)}"
     lines.append(where)
     lines.append(f"  why: {finding.why}")
     if finding.fix:
         lines.append(f"  fix: {finding.fix}")
     lines += [f"    {line}" for line in finding.details]
     return "\n".join(lines)
+
+
+def _in_words(place: Place) -> str:
+    """ "kernel.py:9 (mbarrier.init), called at kernel.py:30"."""
+    text = f"{place} ({place.mnemonic})" if place.mnemonic else str(place)
+    return text + "".join(f", called at {file}:{line}" for file, line in place.callers)
 
 
 class Findings:
@@ -237,8 +268,8 @@ class Findings:
 
     @property
     def wants_races(self) -> bool:
-        """Whether accesses have to be ordered at all."""
-        return "races" in self.categories
+        """Whether accesses have to be ordered at all: for races, and for protocols, which are judged by order too."""
+        return not self.categories.isdisjoint(("races", "protocol"))
 
     @property
     def wants_memory(self) -> bool:
@@ -272,7 +303,7 @@ class Findings:
         return sorted(
             self._found.values(),
             key=lambda f: (
-                f.severity != "error", *_turn(f, races), f.file, f.line, f.code
+                f.severity != "error", *_turn(f, races), f.file, f.line, f.code, f.other.line if f.other else 0
             ),
         )  # fmt: skip
 

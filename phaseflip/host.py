@@ -21,9 +21,16 @@ _DATA, _SHAPE, _STRIDES, _NDIM, _CODE, _BITS, _LANES, _BYTE_OFFSET, _DEVICE_ID, 
     range(1, 11)
 )
 _ANY_TYPE, _ANY_PADDING, _ANY_VALUE, _INT64_ELEMENT = 13, 14, 15, 17
-_KERNEL_TENSOR = 7  # a DLTensor pointer, in TVM's FFI type index
+_INT, _FLOAT, _KERNEL_TENSOR = 1, 3, 7  # TVM's FFI type index; the last one is a DLTensor pointer
 _CUDA = 2
 _DTYPE_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+_FLOAT_CODES = {
+    "bfloat16": 4, "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14, "float6_e2m3fn": 15, "float6_e3m2fn": 16,
+    "float4_e2m1fn": 17,
+}  # fmt: skip
+"""DLPack's codes (DLDataTypeCode) of the types that NumPy does not have itself."""
+_FEWER_BITS = {"float6_e2m3fn": 6, "float6_e3m2fn": 6, "float4_e2m1fn": 4}
 
 
 @dataclass(frozen=True)
@@ -52,15 +59,19 @@ class HostPlan:
     device: ir.Function
     _launches: dict[Any, Launch] = field(default_factory=dict, init=False, repr=False)
 
-    def launch(self, arrays: list[np.ndarray]) -> Launch:
-        """Run the host part, once for all arrays of the same form: it sees no more of them.
+    def launch(self, arguments: list[Any]) -> Launch:
+        """Run the host part, once for all arrays of the same form (it sees no more of them) and numbers passed by value.
 
         Pointer arguments of the launch are the parameter names. Raises BadInput with TVM's own sentence where one of
         its argument checks fails.
         """
-        form = tuple((a.shape, a.strides, a.dtype) for a in arrays)
+        form = tuple(
+            (a.shape, a.strides, a.dtype) if isinstance(a, np.ndarray) else (type(a), repr(a))
+            for a in arguments
+        )
         if form not in self._launches:
-            self._launches[form] = _Interpreter(self, arrays).run()
+            with np.errstate(all="ignore"):  # a float64 may be too large for a float32
+                self._launches[form] = _Interpreter(self, arguments).run()
         return self._launches[form]
 
 
@@ -72,14 +83,23 @@ class _MapSlot:
     map: TensorMap | None = None
 
 
+def _type_index(argument: Any) -> int:
+    if isinstance(argument, _Tensor):
+        return _KERNEL_TENSOR
+    return _FLOAT if isinstance(argument, float) else _INT
+
+
 class _Stop(Exception):
     """The kernel launch was reached."""
 
 
 class _Interpreter:
-    def __init__(self, plan: HostPlan, arrays: list[np.ndarray]) -> None:
+    def __init__(self, plan: HostPlan, arguments: list[Any]) -> None:
         self.plan = plan
-        self.args = [_Tensor(n, a) for n, a in zip(plan.names, arrays, strict=True)]
+        self.args = [
+            _Tensor(name, a) if isinstance(a, np.ndarray) else a
+            for name, a in zip(plan.names, arguments, strict=True)
+        ]
         self.values: dict[Any, Any] = {}
         self.stack: dict[tuple[int, int], Any] = {}
         self.result: Launch | None = None
@@ -139,7 +159,7 @@ class _Interpreter:
             if (
                 e.bits
                 or "handle" in (e.dtype, getattr(e.a, "dtype", "handle"))
-                or not isinstance(value, int)
+                or not isinstance(value, (int, float, np.floating))
             ):
                 return value
             dtype = numpy_dtype(e.dtype)
@@ -199,15 +219,16 @@ class _Interpreter:
 
     def struct_get(self, owner: Any, index: int, kind: int) -> Any:
         if kind in (_ANY_TYPE, _ANY_VALUE):
-            return _KERNEL_TENSOR if kind == _ANY_TYPE else owner[index]
+            return _type_index(owner[index]) if kind == _ANY_TYPE else owner[index]
         if kind == _INT64_ELEMENT:
             return owner[index]
         array = owner.array
         itemsize = array.itemsize
         fields: dict[int, Any] = {
             _DATA: owner.name, _SHAPE: array.shape, _STRIDES: tuple(s // itemsize for s in array.strides),
-            _NDIM: array.ndim, _BITS: 8 * itemsize, _LANES: 1, _BYTE_OFFSET: 0, _DEVICE_ID: 0, _DEVICE_TYPE: _CUDA,
-            _CODE: 4 if array.dtype.name == "bfloat16" else _DTYPE_CODES.get(array.dtype.kind, 3),
+            _NDIM: array.ndim, _BITS: _FEWER_BITS.get(array.dtype.name, 8 * itemsize), _LANES: 1, _BYTE_OFFSET: 0,
+            _DEVICE_ID: 0, _DEVICE_TYPE: _CUDA,
+            _CODE: _FLOAT_CODES.get(array.dtype.name, _DTYPE_CODES.get(array.dtype.kind, 3)),
         }  # fmt: skip
         return fields[kind]
 
@@ -228,6 +249,10 @@ class _Interpreter:
         values = [self.stack[i, _ANY_VALUE] for i in range(begin, end)]
         values = [v.map if isinstance(v, _MapSlot) else v for v in values]
         n = len(self.plan.device.params)
+        values[:n] = [
+            numpy_dtype(p.dtype).type(v) if isinstance(v, (float, np.floating)) else v
+            for p, v in zip(self.plan.device.params, values[:n], strict=True)
+        ]
         geometry = dict(zip(self.plan.device.launch_params, values[n:], strict=True))
         shared = geometry.pop("tirx.use_dyn_shared_memory", 0)
         self.result = Launch(

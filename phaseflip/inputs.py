@@ -197,3 +197,20 @@ _CHANGES: dict[str, Callable[[np.ndarray, np.ndarray, int], Pair]] = {
     "scale-a": lambda a, b, power: (_scale(a, power), b),
     "zero-chunk": _insert_zeros,
 }
+
+
+# --- arrays of any shape and dtype ---------------------------------------------------------------
+
+
+def integers_or_normal(
+    kind: str, shape: tuple[int, ...], dtype: np.dtype[Any], generator: np.random.Generator
+) -> np.ndarray:
+    """A new array: small integers where the base of the kind is integers, and in any integer dtype; else normal values.
+
+    Integers are -4 to 4, 0 to 8 in unsigned dtypes, 0 or 1 in bool.
+    """
+    whole = dtype.kind in "iub"
+    if whole or kind.split("+")[0] == "integers":
+        low, high = {"b": (0, 2), "u": (0, 9)}.get(dtype.kind, (-4, 5))
+        return generator.integers(low, high, shape).astype(np.float32).astype(dtype)
+    return generator.standard_normal(shape, dtype=np.float32).astype(dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import device_ir as ir
-from .errors import located
+from .errors import UnsupportedInstruction, located
 
 Operands = dict[str, Any]
 """Operand name -> expression of the device IR, a list of such, or a plain Python value known at translation."""
@@ -37,6 +37,8 @@ class Decoded:
 
 REGISTRY: dict[str, Instruction] = {}
 
+_PACKED = ("float4", "int4", "uint4", "int2", "uint2", "int1x", "uint1x")
+
 INLINE = {"add.pointer", "add.matrix_descriptor"}
 """Decoded calls that are arithmetic, written in place: they have no function."""
 
@@ -61,9 +63,16 @@ def dtype_bytes(buffer: ir.Buffer) -> int:
 
 
 def dtype_size(dtype: str) -> int:
-    """Size in bytes of one element of `dtype` ("float16" 2, "bool" 1, "float8_e4m3fn" 1, "handle" 8)."""
-    if dtype in ("bool", "int8", "uint8") or dtype.startswith("float8"):
+    """Size in bytes of one element of `dtype` ("float16" 2, "bool" 1, "float8_e4m3fn" 1, "float6_e2m3fn" 1, "handle" 8).
+
+    UnsupportedInstruction for elements of less than a byte, of which TVM packs several into one.
+    """
+    if dtype in ("bool", "int8", "uint8") or dtype.startswith(("float8", "float6")):
         return 1
+    if dtype.startswith(_PACKED):
+        raise UnsupportedInstruction(
+            f"single elements of {dtype} are not simulated: several share a byte"
+        )
     if dtype == "handle":
         return 8
     digits = "".join(c for c in dtype.split("x")[0] if c.isdigit())

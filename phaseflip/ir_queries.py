@@ -117,6 +117,28 @@ def shared_uses(e: Any) -> list[tuple[ir.Buffer, int | None]]:
     return found
 
 
+def shared_reads(s: ir.Stmt) -> Iterator[ir.Buffer]:
+    """The allocations of shared memory that a statement itself reads, or takes an address in."""
+    mentioned = roots(s)
+    for e in mentioned:
+        mentioned += children(e)
+        if isinstance(e, (ir.Load, ir.Address)) and e.buffer.root.own_shared:
+            yield e.buffer.root
+
+
+def shared_in_order(body: list[ir.Stmt]) -> Iterator[ir.Buffer]:
+    """The allocations of shared memory: those of a scope in the order of the text, then those of the scopes in it."""
+    for s in body:
+        if isinstance(s, ir.Allocate) and s.buffer.scope.startswith("shared"):
+            yield s.buffer
+    for s in body:
+        if isinstance(s, ir.If):
+            yield from shared_in_order(s.then)
+            yield from shared_in_order(s.orelse)
+        elif isinstance(s, (ir.For, ir.While)):
+            yield from shared_in_order(s.body)
+
+
 _INTEGER = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "shl": operator.lshift, "shr": operator.rshift,
     "bitand": operator.and_, "bitor": operator.or_, "bitxor": operator.xor,
@@ -194,7 +216,9 @@ def written_parameters(function: ir.Function) -> set[ir.Var]:
     return written & parameters
 
 
-_GLOBAL_STORES = ("st.global", "cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
+_GLOBAL_STORES = (
+    "st.global", "st.release", "st.relaxed", "st.volatile", "cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g",
+)  # fmt: skip
 
 
 def calls(*expressions: Any) -> Iterator[ir.Call]:

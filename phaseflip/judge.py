@@ -10,23 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from .advice import (
-    COMMITTED,
-    DRAINS,
-    Cause,
-    race_report,
-    same_cta,
-)
+from .advice import Cause, race_report
 from .fence_rules import missing_fence
 from .finding import Finding, Findings
+from .known_order import COLLECTIVE, different_threads, known_first, stores_the_same
 from .late_advice import GroupWait, of_group, without_bit, without_commit
+from .order_advice import COMMITTED, DRAINS, FILLS, same_cta
 from .ordering import COPIES, Actor, Ordering, Ticket
 from .program_order import Step, comes_first
 from .shadow_memory import Event, Region, numbers
+from .strong_order import Flags, includes_both
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
-
-COLLECTIVE = "tcgen05.alloc"
-"""Writes the address as one store of the warp."""
 
 
 class Launch:
@@ -40,9 +34,12 @@ class Launch:
 class Judge(Ordering):
     """Judges pairs of accesses of one cluster by what its `Ordering` says that their agents know."""
 
-    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
-        super().__init__(threads, cta_threads)
+    def __init__(
+        self, launch: Launch, threads: int, cta_threads: int, copies: bool = False
+    ) -> None:
+        super().__init__(threads, cta_threads, copies)
         self.launch = launch
+        self.flags = Flags()
         self.silent = True
         """Nothing has been reported of the access that is being judged."""
         self.step_start = 0
@@ -62,6 +59,30 @@ class Judge(Ordering):
         """(component, number) of a bulk store -> the commit_group that it belongs to."""
         self.bulk_waits: dict[tuple[int, int], list[GroupWait]] = {}
         """As there -> the waits of its thread after that, up to the first that covers it."""
+        self.homes: dict[int, int] = {}
+        """Component of a bulk load -> rank of the CTA of the mbarrier that it completes on."""
+        self.issues: dict[tuple[int, tuple[int, ...]], dict[int, Any]] = {}
+        """(instruction, iterations) of an MMA or copy -> thread that has issued it there -> accumulator, shape and kind."""
+
+    def issue(
+        self, g: Any, lane: int, queue: Any, place: Any, who: Any, *, pipelined: bool = False, pipeline: Any = None,
+        collective: bool = False,
+    ) -> Ticket:  # fmt: skip
+        """As `Ordering.issue`; notes who has issued what."""
+        ticket = super().issue(
+            g,
+            lane,
+            queue,
+            place,
+            who,
+            pipelined=pipelined,
+            pipeline=pipeline,
+            collective=collective,
+        )
+        if not collective:
+            there = (place.order, ticket.position[0])
+            self.issues.setdefault(there, {})[ticket.issuer] = pipeline
+        return ticket
 
     def _number(self, event: Event) -> None:
         event.number = len(self.launch.events)
@@ -79,6 +100,15 @@ class Judge(Ordering):
     ) -> None:
         if old.lane is not None and event.lane not in (None, old.lane):
             return
+        if old.strong and event.strong:
+            near = old.owner is event.owner and same_cta(old, event)
+            if includes_both(old, event, near):
+                return
+            if not self._ordered(old, actor) and old.owner is event.owner:
+                self._report(old, event, where.at(mask), "scope-too-narrow", "flag")
+                return
+        if old.place is event.place and old.writes and event.writes and old.issuer == event.issuer:
+            event.replaces = old
         if not self._ordered(old, actor):
             if self._same_pipeline(old, event, actor):
                 return
@@ -91,23 +121,15 @@ class Judge(Ordering):
                     event,
                     where.at(bad),
                     code,
-                    cause=cause,
-                    first=self._issued_first(old, event, actor),
+                    "equal" if stores_the_same(old, event, bad, where) else "",
+                    cause,
+                    known_first(old, event, actor),
+                    whole=bool(np.all(bad)),
                 )
                 return
         code, rule = self._misordered(old, mask, event, actor, where) or ("", "")
         if code:
             self._report(old, event, where.at(mask), code, rule)
-
-    def _issued_first(self, old: Event, event: Event, actor: Actor) -> Event | None:
-        """Of two accesses the asynchronous one of which the other's agent knows that it has been issued."""
-        if old.owner is not self:
-            return None
-        if old.issued and actor.clock.covers(SEEN, old.issuer, old.issued):
-            return old
-        if event.issued and old.clock and old.clock.covers(SEEN, event.issuer, event.issued):
-            return event
-        return None
 
     def _misordered(
         self, old: Event, mask: Any, event: Event, actor: Actor, where: Region
@@ -137,7 +159,7 @@ class Judge(Ordering):
         own = self.threads == self.cta_threads or memory.rank == old.issuer // self.cta_threads
         return "own" if own else "peer"
 
-    def _in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
+    def in_order(self, old: Event, mask: Any, event: Event, actor: Actor, where: Region) -> bool:
         """Whether nothing is wrong with an access after an old one, by order and fences alone."""
         return self._ordered(old, actor) and not self._misordered(old, mask, event, actor, where)
 
@@ -209,7 +231,9 @@ class Judge(Ordering):
         if old.units is None:  # all of these threads touched every unit
             late = old.agents[seen[old.agents] < old.epochs]
             if where.agents is None:
-                return everything if self._others(old, late, event, actor.lanes, same) else None
+                return (
+                    everything if different_threads(old, late, event, actor.lanes, same) else None
+                )
             one = len(late) == 1
             collides = (
                 (where.agents[everything] >> same != late[0] >> same)
@@ -219,7 +243,11 @@ class Judge(Ordering):
         else:
             rows, agents = old.agents_of(at)
             late = seen[agents] < old.epoch_of(agents)
-            if where.agents is not None:
+            if self.copies is not None and old.place.mnemonic == "cp.async":
+                late &= ~self._own_copies(
+                    agents, old.epoch_of(agents), rows, everything, actor, where
+                )
+            if where.agents is not None and (actor.lanes is not None or at_once):
                 late &= agents >> same != where.agents[everything][rows] >> same
             elif actor.lanes is not None and (at_once or len(actor.lanes) == 1):
                 late &= agents >> same != actor.lanes[0] >> same
@@ -231,18 +259,16 @@ class Judge(Ordering):
         bad[everything] = collides
         return bad if bad.any() else None
 
-    @staticmethod
-    def _others(old: Event, late: np.ndarray, event: Event, lanes: np.ndarray, same: int) -> bool:
-        """Both accesses are by several threads to the same units: whether two different threads collide.
-
-        A collective store is its whole warp's: no lane of the warp collides with it.
-        """
-        if event.place.mnemonic == COLLECTIVE:
-            return len(np.setdiff1d(late, lanes)) > 0
-        if old.place.mnemonic == COLLECTIVE:
-            return len(np.setdiff1d(lanes, old.agents)) > 0
-        late, lanes = np.unique(late >> same), np.unique(lanes >> same)
-        return len(late) > 1 or len(lanes) > 1 or late[0] != lanes[0]
+    def _own_copies(
+        self, agents: Any, numbers: Any, rows: Any, everything: Any, actor: Actor, where: Region
+    ) -> Any:
+        """Which copies by cp.async are the accessing thread's own, and known to it to be complete."""
+        if actor.lanes is None or self.copies is None:
+            return np.zeros(len(agents), bool)
+        if where.agents is not None:
+            return self.copies.own(agents, numbers, where.agents[everything][rows])
+        one = actor.lanes[0] if len(actor.lanes) == 1 else -1
+        return self.copies.own(agents, numbers, one)
 
     def _uninitialised(self, event: Event, where: Region, before: np.ndarray) -> None:
         """A read of what nothing has written. Told at the end: a write that races with it may be the missing one."""
@@ -316,14 +342,20 @@ class Judge(Ordering):
             self.unwritten.pop(number, None)
             events += self.superseded.pop(number, ())
 
-    def _issued_twice(self, a: Event, b: Event) -> bool:
-        """Whether two threads issue one MMA or copy: the same instruction, iteration, accumulator and shape."""
-        if a.place != b.place or a.place.mnemonic not in COMMITTED or a.owner is not b.owner:
+    def _issued_twice(self, a: Event, b: Event, whole: bool) -> bool:
+        """Whether two threads issue one MMA or copy: the same instruction, iteration, accumulator and shape.
+
+        Or did so in the earlier of two iterations: what is still known when the later thread's operation lands depends on
+        the schedule. whole: the earlier access has touched all that the later one does, as it must where a copy is the same.
+        """
+        if a.place != b.place or a.owner is not b.owner or a.issuer == b.issuer:
             return False
-        if a.issuer == b.issuer or a.position[0] != b.position[0]:
-            return False
-        one, other = (self.pipelines.get(e.agents, (None, 0))[0] for e in (a, b))
-        return bool(one == other)
+        if a.place.mnemonic in COMMITTED:
+            early = min(a, b, key=lambda e: e.position[0])
+            issued = self.issues.get((early.place.order, early.position[0]), {})
+            return issued.get(a.issuer, a) == issued.get(b.issuer, b)
+        copies = a.place.mnemonic in (*DRAINS, *FILLS) and a.writes and b.writes
+        return copies and whole and a.position[0] == b.position[0] and same_cta(a, b)
 
     def _report(
         self,
@@ -334,13 +366,23 @@ class Judge(Ordering):
         rule: str = "",
         cause: Cause = None,
         first: Event | None = None,
+        whole: bool = False,
     ) -> None:
         self.silent = False
         self._explain([old.number, event.number])
-        if not code and self._issued_twice(old, event):
+        if not code and self._issued_twice(old, event, whole):
             code = "duplicate-issue"
         finding = race_report(
-            old, event, where, code, rule, self.stale_waits, self.fresh_waits, cause, first
+            old,
+            event,
+            where,
+            code,
+            rule,
+            self.stale_waits,
+            self.fresh_waits,
+            cause,
+            first,
+            self.homes,
         )
         mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:

@@ -1,6 +1,7 @@
 """Kernels under test: what a kernel file exports, which shapes it takes, and how to find one.
 
-A kernel computes D = A B^T with A[M, K], B[N, K], D[M, N], all row-major and of one 16-bit dtype.
+A kernel computes D = A B^T with A[M, K], B[N, K], D[M, N], all row-major and of one 16-bit dtype. The command `run` and
+`verify` take other functions too, from files.
 Nothing here imports TVM before a kernel file is loaded or built.
 """
 
@@ -40,6 +41,7 @@ LARGEST_ARGUMENT = 2**31 - 1
 
 KERNEL_PACKAGE = "kernels"
 DTYPES = ("float16", "bfloat16")
+OUTPUT_DTYPES = (*DTYPES, "float32")
 _BUILD_CACHE_SIZE = 128
 
 
@@ -52,10 +54,11 @@ class Tolerance:
 
 
 class Operands(NamedTuple):
-    """Parameter names of a built kernel, in order (A, B, D), and their common dtype."""
+    """Parameter names of a built kernel, in order (A, B, D), the dtype of A and B, and that of D."""
 
     names: tuple[str, str, str]
     dtype: str
+    output_dtype: str
 
 
 @dataclass(frozen=True)
@@ -116,15 +119,42 @@ class Kernel:
         BadInput if the shape breaks the rule, the factory fails or returns something else, or the
         PrimFunc's buffers are not A[M, K], B[N, K], D[M, N] of one 16-bit dtype.
         """
-        return _build(self, *self.check_shape(M, N, K))[0]
+        self.operands(M, N, K)
+        return self.function(M, N, K)
 
     def operands(self, M: Any, N: Any, K: Any) -> Operands:
         """Return the names and the dtype of (A, B, D) for this shape; errors as `build`."""
-        return _build(self, *self.check_shape(M, N, K))[1]
+        shape = self.check_shape(M, N, K)
+        return _operands(self, _build(self, *shape), shape)
+
+    def function(self, M: Any, N: Any, K: Any) -> Any:
+        """As `build`, but whatever the parameters are."""
+        return _build(self, *self.check_shape(M, N, K))
+
+    def gemm(self, M: Any, N: Any, K: Any) -> Operands | None:
+        """As `operands`, where D may be of float16, bfloat16 or float32 if the kernel says no dtype; None for another function.
+
+        A kernel that says its dtype promises to be a GEMM: there other parameters are BadInput.
+        """
+        shape = self.check_shape(M, N, K)
+        if self.dtype is not None:
+            return self.operands(*shape)
+        found = [_buffer(parameter) for parameter in _build(self, *shape).params]
+        if [extents for _, extents, _ in found] != [(M, K), (N, K), (M, N)]:
+            return None
+        (a, _, dtype), (b, _, other), (d, _, output_dtype) = found
+        if dtype != other or dtype not in DTYPES or output_dtype not in OUTPUT_DTYPES:
+            return None
+        return Operands((a, b, d), dtype, output_dtype)
+
+    def is_strict(self, M: Any, N: Any, K: Any) -> bool:
+        """Whether `build` takes it: what compares and compiles kernels for GPUs needs A, B and D of one dtype."""
+        found = self.gemm(M, N, K)
+        return found is not None and found.dtype == found.output_dtype
 
 
 @functools.lru_cache(maxsize=_BUILD_CACHE_SIZE)
-def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
+def _build(kernel: Kernel, M: int, N: int, K: int) -> Any:
     from tvm.tirx import PrimFunc
 
     from .light_stacks import use_light_stacks
@@ -143,7 +173,7 @@ def _build(kernel: Kernel, M: int, N: int, K: int) -> tuple[Any, Operands]:
         raise BadInput(
             f"the factory of {kernel.name} returns {returned(func)}; it must return a tvm.tirx.PrimFunc"
         )
-    return func, _operands(kernel, func, (M, N, K))
+    return func
 
 
 def _operands(kernel: Kernel, func: Any, shape: tuple[int, int, int]) -> Operands:
@@ -165,7 +195,8 @@ def _operands(kernel: Kernel, func: Any, shape: tuple[int, int, int]) -> Operand
             f"all {' or all '.join(allowed)}, "
             f"got {got or 'no parameters'}"
         )
-    return Operands((found[0][0], found[1][0], found[2][0]), dtypes.pop())
+    dtype = dtypes.pop()
+    return Operands((found[0][0], found[1][0], found[2][0]), dtype, dtype)
 
 
 def _buffer(parameter: Any) -> tuple[str, tuple[Any, ...] | None, str]:

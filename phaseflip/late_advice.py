@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from .advice import BIT, COMMIT, act, meeting_of
 from .finding import Finding, Place
+from .order_advice import BIT, COMMIT, act, between, meeting_after_copy
 from .program_order import Position, Step, comes_first
 from .shadow_memory import Event
 
@@ -50,11 +50,13 @@ def of_group(
     """A race with a bulk store, by its commit_group and the waits of its thread after that: the first that comes too late,
     does too little, or is not there.
     """
-    line, there = copy.place.line, later.place.line
+    line, (one, there) = copy.place.line, between(copy, later)
+    if copy.place == later.place and copy.position[0] == later.position[0]:
+        return race  # of two threads that copy to the same bytes at once: no wait of either tells the other
     if commit is None or not comes_first(commit, later):
         return replace(
             race,
-            why=f"no commit_group comes between the copy at line {line} and line {there}: no wait_group there covers it",
+            why=f"no commit_group comes between the copy at {one} and {there}: no wait_group there covers it",
             fix=f"T.ptx.cp_async.bulk.commit_group() after the copy at line {line}, then wait_group(0), both by the thread "
             "that issues it, then a barrier",
         )
@@ -62,24 +64,24 @@ def of_group(
     if not before:
         return replace(
             race,
-            why=f"no wait_group of the thread that issues the copy at line {line} comes before line {there}",
+            why=f"no wait_group of the thread that issues the copy at line {line} comes before {there}",
         )
     wait = before[-1]
-    at, meet = wait.place.line, meeting_of(copy, later)
+    at, meet = wait.place.line, meeting_after_copy(copy, later)
     if not wait.covers:
         return replace(
             race,
             why=f"the wait_group({wait.newest}) at line {at} leaves the copy at line {line} pending",
-            fix=f"T.ptx.cp_async.bulk.wait_group({wait.newer}) at line {at}, then {meet} before line {there}",
+            fix=f"T.ptx.cp_async.bulk.wait_group({wait.newer}) at line {at}, then {meet} before {there}",
         )
     if wait.reads_only:
         return replace(
             race,
             why=f"the wait_group.read at line {at} waits until the copy at line {line} has read its source, not longer",
-            fix=f"T.ptx.cp_async.bulk.wait_group({wait.newer}, read=False) at line {at}, then {meet} before line {there}",
+            fix=f"T.ptx.cp_async.bulk.wait_group({wait.newer}, read=False) at line {at}, then {meet} before {there}",
         )
     return replace(
         race,
-        why=f"no barrier orders line {at}, which waits for the copy at line {line}, before line {there}",
-        fix=f"put {meet} between line {at} and line {there}",
+        why=f"no barrier orders line {at}, which waits for the copy at line {line}, before {there}",
+        fix=f"put {meet} between line {at} and {there}",
     )

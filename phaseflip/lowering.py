@@ -39,16 +39,22 @@ use_light_stacks()
 class LoweredKernel:
     """A kernel after all of TVM's passes.
 
-    `parameters` are (name, dtype, shape) of the buffer arguments; `device` the device function; `host` the plan of its
-    launch; `seconds` what lowering took; `function` the PrimFunc itself.
+    `signature` are (name, dtype, shape) of the arguments, where the shape of a number passed by value is None; `parameters`
+    those of the buffers among them; `device` the device function; `host` the plan of its launch; `seconds` what lowering
+    took; `function` the PrimFunc itself.
     """
 
-    parameters: list[tuple[str, str, tuple[int, ...]]]
+    signature: list[tuple[str, str, tuple[int, ...] | None]]
     device: ir.Function
     host: HostPlan
     arch: str
     seconds: float
     function: Any = field(repr=False)
+
+    @cached_property
+    def parameters(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """The arguments that are buffers."""
+        return [(name, dtype, shape) for name, dtype, shape in self.signature if shape is not None]
 
     @cached_property
     def program(self) -> Any:
@@ -80,7 +86,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     if not isinstance(func, tvm.tirx.PrimFunc):
         hint = "; its build(M, N, K) gives one" if isinstance(func, Kernel) else ""
         raise BadInput(f"a kernel is a TVM PrimFunc (T.prim_func), not {type(func).__name__}{hint}")
-    parameters = tir.function_parameters(func)
+    signature = tir.function_parameters(func)
     started = time.perf_counter()
     try:
         loops: dict[Any, ir.Site] = {}
@@ -100,10 +106,10 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
     hosts = [f for f in host.functions.values() if hasattr(f, "body")]
     device_function = tir.read_function(functions[0], loops)
     plan = HostPlan(
-        tir.read_function(hosts[0], loops), [name for name, _, _ in parameters], device_function
+        tir.read_function(hosts[0], loops), [name for name, _, _ in signature], device_function
     )
     return LoweredKernel(
-        parameters, device_function, plan, arch, time.perf_counter() - started, func
+        signature, device_function, plan, arch, time.perf_counter() - started, func
     )
 
 

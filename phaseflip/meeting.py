@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .ordering import Ordering, Ticket
-from .vector_clock import Clock, Part, join, restrict
+from .vector_clock import PAST, Clock, Part, join, restrict
 
 
 def warps_meet(ordering: Ordering, g: Any) -> None:
@@ -24,6 +24,28 @@ def warps_meet(ordering: Ordering, g: Any) -> None:
             Part(p.lanes, p.clock.with_past(past), p.proxy_fence, p.after_fence) for p in inside
         ]
     g.knowledge = parts
+
+
+def warps_know(ordering: Ordering, g: Any, clock: Clock) -> bool:
+    """Whether each warp of the group, with what any of its lanes knows or has done, knows that a clock's events have happened.
+
+    For an instruction that waits for all threads of the warp, as a barrier does ("causes executing thread to wait for all
+    non-exited threads from its warp").
+    """
+    parts = g.knowledge
+    if all(part.clock is clock for part in parts) or ordering.knows_clock(g, clock):
+        return True
+    theirs = clock.rows[PAST]
+    for warp in np.unique(g.lanes >> 5).tolist():
+        lanes = g.lanes[g.lanes >> 5 == warp]
+        mine = join([part.clock for part in restrict(parts, lanes)]).rows[PAST]
+        known = np.zeros_like(theirs)
+        size = min(mine.size, theirs.size)
+        known[:size] = mine[:size]
+        known[lanes + g.cta.first_component] = theirs[lanes + g.cta.first_component]
+        if (theirs > known).any():
+            return False
+    return True
 
 
 def products_done(

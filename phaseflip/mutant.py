@@ -60,7 +60,7 @@ NUMERIC_CODES = ("wrong-result", "unwritten-output")
 SYNCHRONISING = (
     "bar.", "barrier", "fence.", "mbarrier.", "tcgen05.fence", "tcgen05.wait", "tcgen05.commit",
     "tcgen05.relinquish", "cp.async.bulk.wait", "cp.async.bulk.commit", "wgmma.fence", "wgmma.commit",
-    "wgmma.wait",
+    "wgmma.wait", "cp.async.commit", "cp.async.wait", "cp.async.mbarrier",
 )  # fmt: skip
 """Counters left out when a survivor's work is compared with the original's: a dropped fence is one fence less by itself."""
 

@@ -16,17 +16,28 @@ from .errors import UnsupportedInstruction
 _PLAIN = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
 )  # fmt: skip
-_DTYPES = {name: np.dtype(name) for name in _PLAIN} | {
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "handle": np.dtype(np.int64),
+_OF_ML_DTYPES = (
+    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn",
+)  # fmt: skip
+_DTYPES = {name: np.dtype(name) for name in _PLAIN}
+_DTYPES |= {name: np.dtype(getattr(ml_dtypes, name)) for name in _OF_ML_DTYPES}
+_DTYPES["handle"] = np.dtype(np.int64)
+
+SATURATING = {
+    _DTYPES[name]: (float(ml_dtypes.finfo(name).max), name.startswith("float8"))
+    for name in ("float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn")
 }
+"""Types that PTX converts to with .satfinite only: the largest value, and whether there is a NaN."""
 
 
 def numpy_dtype(dtype: str) -> np.dtype:
     """The NumPy dtype of one element of the IR's `dtype`."""
     found = _DTYPES.get(dtype)
+    if dtype == "float4_e2m1fn":
+        raise UnsupportedInstruction(
+            "single elements of float4_e2m1fn are not simulated: two share a byte, so move whole bytes"
+        )
     if found is None:
         raise UnsupportedInstruction(f"values of type {dtype} are not simulated")
     return found
@@ -116,7 +127,7 @@ def cast(value: Any, dtype: np.dtype, bits: int, kind: str) -> Any:
     as PTX cvt.rzi has it; integers wrap.
     """
     if kind == "f":
-        return np.asarray(value).astype(dtype)[()]
+        return rounded(value, dtype)[()]
     if kind == "b":
         return value != 0
     if value.__class__ is np.ndarray or isinstance(value, np.generic):
@@ -133,6 +144,21 @@ def cast(value: Any, dtype: np.dtype, bits: int, kind: str) -> Any:
         top = 1 << (bits - 1)
         wrapped = (wrapped ^ top) - top
     return wrapped
+
+
+def rounded(value: Any, dtype: np.dtype) -> np.ndarray:
+    """Convert to a floating-point dtype: to nearest even; narrow ones saturate, and where they have no NaN it is the largest.
+
+    So cvt.rn.satfinite has it, and so CUDA's casts do (PTX ISA 9.1, cvt; cuda_fp8.hpp, cuda_fp6.hpp).
+    """
+    value = np.asarray(value)
+    if dtype not in SATURATING or value.dtype == dtype:
+        return value.astype(dtype)
+    largest, has_nan = SATURATING[dtype]
+    exact = value.astype(np.float64)
+    if not has_nan:
+        exact = np.where(np.isnan(exact), largest, exact)
+    return np.clip(exact, -largest, largest).astype(dtype)
 
 
 def _truncated(value: Any, dtype: np.dtype) -> Any:

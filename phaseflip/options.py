@@ -69,6 +69,41 @@ class Joined(argparse.Action):
         setattr(namespace, self.dest, joined)
 
 
+def add_outputs_and_scalars(command: argparse.ArgumentParser) -> None:
+    """Declare --out and --scalar, of kernels with other parameters than A, B and D."""
+    command.add_argument(
+        "--out",
+        action=Separated,
+        default=[],
+        metavar="NAME",
+        help="a buffer to judge, where the kernel is no GEMM; several with commas, or repeated (default: what it writes)",
+    )
+    command.add_argument(
+        "--scalar",
+        action="append",
+        type=_scalar,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a number that the kernel takes by value; repeated for others",
+    )
+
+
+def _scalar(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in alpha=0.5")
+    return name, value
+
+
+def once(scalars: list[tuple[str, str]]) -> dict[str, str | int | float]:
+    """The values of --scalar by name; BadInput for a name that is given twice."""
+    names = [name for name, _ in scalars]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"argument --scalar: {name} is given twice; give it once")
+    return dict(scalars)
+
+
 def check_seed(seed: int) -> None:
     """BadInput unless it is 0 or more."""
     if seed < 0:

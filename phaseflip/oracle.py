@@ -1,8 +1,8 @@
-"""Is D the product A B^T? Three tests of one result, and the poison that shows unwritten elements.
+"""Is D the product A B^T? Three tests of one result.
 
-A[M, K], B[N, K] and D[M, N] are NumPy arrays of one dtype, float16 or bfloat16 (ml_dtypes). A
-kernel multiplies exactly, accumulates in float32 in an order PTX does not specify, and rounds once
-to the dtype of D. Each test returns an `OracleResult`; only malformed arrays raise (`BadInput`).
+A[M, K] and B[N, K] are NumPy arrays of one dtype, float16 or bfloat16 (ml_dtypes), D[M, N] is of one
+of these or float32. A kernel multiplies exactly, accumulates in float32 in an order PTX does not
+specify, and rounds once to the dtype of D. Each test returns an `OracleResult`; only malformed arrays raise (`BadInput`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,6 @@ import numpy as np
 
 from phaseflip.errors import BadInput
 
-POISON = 0x7DAB
-"""Bits of the half that marks an element nobody wrote: a signalling NaN. Arithmetic and the
-conversions of hardware give quiet ones, and so do the inputs (NumPy's NaN is 0x7E00), so only a bit
-copy of the poison itself looks unwritten."""
-
-BFLOAT16_POISON = 0x7FAB
-"""The same for bfloat16."""
-
 UNIT_FLOAT32 = 2.0**-24
 UNIT_FLOAT64 = 2.0**-53
 SMALLEST_NORMAL_FLOAT32 = 2.0**-126
@@ -34,6 +26,8 @@ LARGEST_K = 2**22
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SIGNIFICANT_BITS = {np.dtype(np.float16): 11, _BFLOAT16: 8}
+OUTPUT_DTYPES = (np.dtype(np.float16), _BFLOAT16, np.dtype(np.float32))
+"""What D may be of."""
 
 
 class _Tolerances(Protocol):
@@ -55,7 +49,7 @@ class OracleResult:
     passed: bool | None
     max_abs_error: float
     message: str
-    worst: tuple[int, int] | None = None
+    worst: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A dict for strict JSON: an error that is not finite becomes None."""
@@ -69,17 +63,17 @@ class OracleResult:
 # --- references ----------------------------------------------------------------------------------
 
 
-def reference(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return A B^T, summed in float32 by torch, rounded to the dtype of A (the chapter's)."""
+def reference(A: np.ndarray, B: np.ndarray, output: Any = None) -> np.ndarray:
+    """Return A B^T, summed in float32 by torch, rounded to the dtype of A (the chapter's), or to `output`."""
     import torch
 
-    dtype = _check_operands(A, B)
+    dtype = _check_operands(A, B) if output is None else np.dtype(output)
     with np.errstate(invalid="ignore"):
         a, b = (torch.from_numpy(x.astype(np.float32)) for x in (A, B))
     product = a @ b.T
     if dtype == _BFLOAT16:
         return product.bfloat16().view(torch.int16).numpy().view(_BFLOAT16)
-    return product.half().numpy()
+    return product.numpy() if dtype == np.float32 else product.half().numpy()
 
 
 def reference64(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -87,40 +81,6 @@ def reference64(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     _check_operands(A, B)
     with np.errstate(invalid="ignore", over="ignore"):
         return np.matmul(_double(A), _double(B).T)
-
-
-# --- poison --------------------------------------------------------------------------------------
-
-
-def poison_bits(dtype: Any) -> int:
-    """Return the 16 bits of the poison for this dtype; BadInput for another dtype."""
-    return BFLOAT16_POISON if _half_dtype(np.dtype(dtype)) == _BFLOAT16 else POISON
-
-
-def fill_poison(D: np.ndarray) -> None:
-    """Set every element of D to the poison, in place."""
-    D.view(np.uint16)[...] = poison_bits(D.dtype)
-
-
-def unwritten(D: np.ndarray) -> np.ndarray:
-    """Return a bool mask, shaped as D, of the elements that still hold the poison bit for bit."""
-    return D.view(np.uint16) == poison_bits(D.dtype)
-
-
-def unwritten_test(D: np.ndarray) -> OracleResult:
-    """Fail if an element of D was never written (`fill_poison` must have run before the kernel)."""
-    mask = unwritten(D)
-    count = int(np.count_nonzero(mask))
-    if not count:
-        return OracleResult("unwritten-output", True, 0.0, "every element of D was written")
-    worst = _position(mask.argmax(), mask.shape)
-    return OracleResult(
-        "unwritten-output",
-        False,
-        float("inf"),
-        f"{count} of {mask.size} elements of D were never written, the first is D{list(worst)}",
-        worst,
-    )
 
 
 # --- the three tests -----------------------------------------------------------------------------
@@ -140,6 +100,8 @@ def seed_tolerance_test(
     expected = reference(A, B)
 
     def tensor(x: np.ndarray) -> torch.Tensor:
+        if x.dtype == np.float32:
+            return torch.from_numpy(np.array(x))
         bits = torch.from_numpy(np.array(x).view(np.int16))
         return bits.view(torch.bfloat16 if x.dtype == _BFLOAT16 else torch.float16)
 
@@ -165,7 +127,8 @@ def bound_test(D: np.ndarray, A: np.ndarray, B: np.ndarray) -> OracleResult:
     3. x is computed here in float64 as x64, |x64 - x| <= gamma'_K m with u' = 2^-53, and m with the
        same relative error, which the factor 1 + 2^-29 covers for every K allowed here.
        So |s - x64| <= e with e = (gamma_K + gamma'_K) m (1 + 2^-29).
-    4. D = rn(s), to nearest even, and rn is monotonic: rn(x64 - e) <= D <= rn(x64 + e). This
+    4. D = rn(s), to nearest even in the dtype of D (float32 keeps s as it is), and rn is monotonic:
+       rn(x64 - e) <= D <= rn(x64 + e). This
        contains the final rounding in full. In the usual form it reads, with u16 = 2^-11 and the
        half spacing 2^-25 of subnormal halves, |D - x64| <= e + max(u16 (|x64| + e), 2^-25) below
        the overflow threshold; the interval is never wider. rn sends 65520 and above to infinity
@@ -179,7 +142,7 @@ def bound_test(D: np.ndarray, A: np.ndarray, B: np.ndarray) -> OracleResult:
     6. NaN or infinity in x comes from the inputs (float64 cannot overflow here) whatever the order:
        D must then be NaN, or the same infinity.
     """
-    dtype = _check_result(D, A, B)
+    dtype, operand = _check_result(D, A, B), A.dtype
     K = A.shape[1]
     if K > LARGEST_K:
         raise BadInput(f"the error bound is meaningful up to K = {LARGEST_K}, got {K}")
@@ -187,7 +150,7 @@ def bound_test(D: np.ndarray, A: np.ndarray, B: np.ndarray) -> OracleResult:
     magnitude = _magnitude(A, B)
     gamma = _gamma(K, UNIT_FLOAT32)
     error = ((gamma + _gamma(K, UNIT_FLOAT64)) * (1 + 2.0**-29)) * magnitude
-    if dtype == _BFLOAT16:
+    if operand == _BFLOAT16:
         error += 2 * K * SMALLEST_NORMAL_FLOAT32
     with np.errstate(all="ignore"):
         low = _widen(_outwards(exact - error, -np.inf).astype(dtype))
@@ -198,7 +161,7 @@ def bound_test(D: np.ndarray, A: np.ndarray, B: np.ndarray) -> OracleResult:
         if special.any():
             allowed[special] = (value == exact)[special]
             allowed |= np.isnan(exact) & np.isnan(value)
-        if dtype == _BFLOAT16:
+        if operand == _BFLOAT16:
             may_overflow = magnitude * (1 + gamma) >= FLOAT32_OVERFLOW
             allowed |= may_overflow & ~np.isfinite(value)
     return _judge("bound", D, exact, allowed, (low, high))
@@ -214,14 +177,15 @@ def exact_test(D: np.ndarray, A: np.ndarray, B: np.ndarray) -> OracleResult:
     sign of a zero is not compared: PTX leaves open whether a sum of -0 products starts from +0.
     """
     dtype = _check_result(D, A, B)
-    reason = _inexact_reason(A, B, dtype)
+    reason = _inexact_reason(A, B, A.dtype)
     if reason:
         return OracleResult("exact", None, float("nan"), f"not applicable: {reason}")
     exact = reference64(A, B)
     with np.errstate(all="ignore"):
         expected = exact.astype(np.float32).astype(dtype)
-    bits, expected_bits = D.view(np.uint16), expected.view(np.uint16)
-    equal = (bits == expected_bits) | (((bits | expected_bits) & 0x7FFF) == 0)
+    whole = np.dtype(f"u{dtype.itemsize}")
+    bits, expected_bits = D.view(whole), expected.view(whole)
+    equal = (bits == expected_bits) | ((bits | expected_bits) << 1 == 0)  # the sign bit aside
     return _judge("exact", D, _widen(expected), equal, "the exact value")
 
 
@@ -357,10 +321,11 @@ def _check_operands(A: np.ndarray, B: np.ndarray) -> np.dtype[Any]:
 
 
 def _check_result(D: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.dtype[Any]:
-    """Return the common dtype of D[M, N], A and B; BadInput if they do not fit."""
-    dtype = _check_operands(A, B)
+    """Return the dtype of D[M, N]; BadInput if A, B and D do not fit."""
+    _check_operands(A, B)
     shape = (A.shape[0], B.shape[0])
-    if not isinstance(D, np.ndarray) or D.shape != shape or D.dtype != dtype:
+    if not isinstance(D, np.ndarray) or D.shape != shape or D.dtype not in OUTPUT_DTYPES:
         found = f"{list(D.shape)} {D.dtype}" if isinstance(D, np.ndarray) else type(D).__name__
-        raise BadInput(f"D must be a matrix {list(shape)} of {dtype}, got {found}")
-    return dtype
+        legal = ", ".join(map(str, OUTPUT_DTYPES))
+        raise BadInput(f"D must be a matrix {list(shape)} of {legal}, got {found}")
+    return D.dtype

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .copy_order import Copies
 from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
 from .peer_access import PeerAccesses
 from .vector_clock import PAST, SEEN, TCGEN05, Clock, Part, join, meet
@@ -79,10 +80,12 @@ class Ordering:
     Thread t of CTA r is component r * cta_threads + t; queues of asynchronous operations follow as they appear.
     """
 
-    def __init__(self, threads: int, cta_threads: int) -> None:
+    def __init__(self, threads: int, cta_threads: int, copies: bool = False) -> None:
         self.threads, self.cta_threads = threads, cta_threads
         self.peers = PeerAccesses()
-        self.size = threads + 16
+        self.copies = Copies(threads) if copies else None
+        self.first_queue = 2 * threads if copies else threads
+        self.size = self.first_queue + 16
         self.epochs = np.ones(threads, np.int32)
         self.fenced = np.zeros(threads, np.int32)
         """Thread -> epoch up to which its own generic accesses are fenced for the async proxy."""
@@ -166,7 +169,8 @@ class Ordering:
 
     def _with_own(self, clock: Clock, own: Any) -> Clock:
         """A clock and what its threads know of themselves (kept apart, so that threads can share a clock)."""
-        return clock.owned_by(self.size, own, self.epochs[own], self.fenced[own])
+        mine = clock.owned_by(self.size, own, self.epochs[own], self.fenced[own])
+        return mine if self.copies is None else self.copies.known_to(mine, own, self.size)
 
     def snapshot(self, g: Any, lane: int) -> Clock:
         """What one thread of the group knows now."""
@@ -234,6 +238,8 @@ class Ordering:
                 space, part.lanes + g.cta.first_component, self.epochs[own].copy()
             )
             near = space != "global"
+            if near and self.copies is not None:
+                self.copies.fence(own, part.clock)
             if near:
                 self.fenced[own] = self.epochs[own]
             self.epochs[own] += 1
@@ -307,22 +313,14 @@ class Ordering:
             self.pipelines[component] = (pipeline, me)
         self.epochs[me] += 1
         return Ticket(
-            clock,
-            part.proxy_fence,
-            part.after_fence,
-            component,
-            number,
-            me,
-            place,
-            who,
-            g.position(place),
-        )
+            clock, part.proxy_fence, part.after_fence, component, number, me, place, who, g.position(place)
+        )  # fmt: skip
 
     def _next(self, queue: Any) -> tuple[int, int]:
         """Component of a queue, and the number of its next event there."""
         component = self.queues.get(queue)
         if component is None:
-            component = self.queues[queue] = self.threads + len(self.queues)
+            component = self.queues[queue] = self.first_queue + len(self.queues)
             self.size = max(self.size, component + 1)
         number = self.issued[component] = self.issued.get(component, 0) + 1
         return component, number
@@ -389,6 +387,7 @@ class Ordering:
             mine = part.clock.rows[PAST]
             size = min(mine.size, theirs.size)
             late = np.flatnonzero(theirs[:size] > mine[:size])
+            late = late if self.copies is None else self.copies.as_threads(late)
             own = part.lanes + g.cta.first_component
             if theirs[size:].any() or len(late) > 1:
                 return False

@@ -31,6 +31,8 @@ class PeerAccesses:
     def __init__(self) -> None:
         self.sites: dict[tuple[int, int, bool], _Site] = {}
         self.exits: dict[int, list[Clock]] = {}
+        self.commits: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        """(CTA, issuing thread) -> (component, number) of the tcgen05.commits that arrive there, in the order of issue."""
 
     def threads(self, rank: int, threads: Any, epochs: Any, place: Any, who: Any) -> None:
         """Threads (components, with their epochs) access the CTA of a rank."""
@@ -45,30 +47,53 @@ class PeerAccesses:
         known = site.last.get(ticket.component, (0, None))
         if known[0] < ticket.number:  # operations of one queue may land in any order
             site.last[ticket.component] = (ticket.number, ticket.who)
+        if (
+            ticket.place.mnemonic == "tcgen05.commit"
+        ):  # those of a thread land in the order of issue
+            issued = self.commits.setdefault((rank, ticket.issuer), [])
+            issued.append((ticket.component, ticket.number))
 
     def exited(self, rank: int, clock: Clock) -> None:
         """Threads of a CTA have exited, knowing this."""
         self.exits.setdefault(rank, []).append(clock)
 
-    def findings(self, names: list[str], own: bool) -> list[Finding]:
-        """One finding for every instruction whose accesses may come after a CTA's exit; names of the CTAs by rank.
+    def findings(self, names: list[str], own: bool) -> list[tuple[Finding, str]]:
+        """One finding, and its rule, for every instruction whose accesses may come after a CTA's exit; names by rank.
 
-        `own`: also for operations that a CTA leaves in flight itself.
+        `own`: also for operations that a CTA leaves in flight itself. Rule "commit": tcgen05.commits of which the CTA
+        knows nothing, but knows that later ones of their threads have arrived.
         """
         known = {rank: join(clocks).rows[PAST] for rank, clocks in self.exits.items()}
+        overtaken = {rank: self._overtaken(rank, past) for rank, past in known.items()}
         found = []
         for (rank, _, _), site in sorted(self.sites.items(), key=lambda item: item[0]):
             if site.own and not own:
                 continue
             past = known[rank]
             late = [
-                who
+                ((component, epoch) in overtaken[rank], who)
                 for component, (epoch, who) in site.last.items()
-                if component >= past.size or past[component] < epoch
+                if not _knows(past, component, epoch)
             ]
-            if late:
-                found.append(_peer_exited(site, str(late[0]), names[rank]))
+            for is_overtaken, who in late:
+                if is_overtaken == all(passed for passed, _ in late):
+                    rule = "commit" if is_overtaken else ""
+                    found.append((_peer_exited(site, str(who), names[rank], is_overtaken), rule))
+                    break
         return found
+
+    def _overtaken(self, rank: int, past: Any) -> set[tuple[int, int]]:
+        """The commits to a CTA that are followed by one of the same thread which it knows to have arrived."""
+        found: set[tuple[int, int]] = set()
+        for (to, _), issued in self.commits.items():
+            if to == rank:
+                last = max((i for i, commit in enumerate(issued) if _knows(past, *commit)), default=0)  # fmt: skip
+                found.update(issued[:last])
+        return found
+
+
+def _knows(past: Any, component: int, epoch: int) -> bool:
+    return bool(component < past.size and past[component] >= epoch)
 
 
 def is_launched(knowledge: Knowledge, threads: slice) -> bool:
@@ -76,10 +101,14 @@ def is_launched(knowledge: Knowledge, threads: slice) -> bool:
     return any(part.clock.rows[PAST, threads].any() for part in knowledge)
 
 
-def _peer_exited(site: _Site, who: str, cta: str) -> Finding:
+def _peer_exited(site: _Site, who: str, cta: str, overtaken: bool) -> Finding:
+    later = (
+        "; only a later commit of its thread is known there, and commits may arrive in any order"
+    )
     return Finding(
         "peer-exited",
-        f"no thread of {cta} knows of it when it exits, so {cta} may have left, and its memory with it",
+        f"no thread of {cta} knows of it when it exits, so {cta} may have left, and its memory with it"
+        + (later if overtaken else ""),
         place=site.place,
         what=f"{site.place.mnemonic} of {who} accesses memory of {cta}",
         fix="let a thread of the CTA wait for its completion before it exits (its mbarrier, or its bulk group)"

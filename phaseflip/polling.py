@@ -141,6 +141,6 @@ def contents(cluster: Cluster) -> bytes:
             digest.update(np.ascontiguousarray(array))
     mbarriers = [(b.phase, b.pending, b.tx) for b in cluster.mbarriers.values()]
     named = [(b.number, b.arrived) for cta in cluster.ctas for b in cta.barriers]
-    in_flight = sum(len(pipe) for pipe in cluster.pipes.values())
+    in_flight = cluster.pipes.in_flight
     digest.update(repr((mbarriers, named, in_flight, len(cluster.groups))).encode())
     return digest.digest()

@@ -99,7 +99,7 @@ class _PrebuiltKernel(Kernel):
 
     def operands(self, M: Any, N: Any, K: Any) -> Operands:
         assert self.built is not None
-        return Operands(self.built.operands, self.built.dtype)
+        return Operands(self.built.operands, self.built.dtype, self.built.dtype)
 
 
 def read_directory(directory: str | Path) -> list[Prebuilt]:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from .finding import Place
 
-DYNAMIC_SHARED_BASE = 1024
-"""Byte offset of dynamic shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
+SHARED_START = 1024
+"""Byte offset of a kernel's shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
 
 
 ARRIVES = {
     "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
+    "mbarrier.arrive.state", "cp.async.mbarrier.arrive",
 }  # fmt: skip
 """Instructions that arrive on the barrier at their operand `mbar`."""
 
@@ -75,11 +76,15 @@ class Program:
     loop_places: dict[int, Place] = field(default_factory=dict)
 
     def shared_view(self, offset: int) -> View:
-        """The view that a byte offset of the CTA's shared window belongs to, as far as addresses tell."""
+        """The view that a byte offset of the CTA's shared window belongs to, as far as addresses tell.
+
+        Of several that hold the byte, the last to begin; where none does, the last that begins before it.
+        """
         at = bisect.bisect_right(self.shared_views, offset, key=lambda view: view.first) - 1
         if at < 0:
             return View(offset, f"shared memory at byte {offset}", 0)
-        return self.shared_views[at]
+        before = self.shared_views[at::-1]
+        return next((v for v in before if offset < v.first + v.nbytes), before[0])
 
     def shared_name(self, offset: int) -> str:
         """The buffer at a byte offset of the CTA's shared window."""

@@ -35,6 +35,14 @@ def comes_first(a: Placed, b: Placed) -> bool:
     return (a.position[0][:depth], a.position[1]) <= (b.position[0][:depth], b.position[1])
 
 
+def place_decides(write: Placed, read: Placed) -> bool:
+    """Whether a write in a loop of one role comes before or after a read of another by its place alone, whatever its pass."""
+    a, b = write.place, read.place
+    depth, shared = _comparable_loops(a, b), min(len(a.branches), len(b.branches))
+    same_pass = write.position[0][:depth] == read.position[0][:depth]
+    return same_pass and depth < len(a.loops) and a.branches[:shared] != b.branches[:shared]
+
+
 def _comparable_loops(a: Place, b: Place) -> int:
     """How many of the enclosing loops, from the outermost, count the same for both.
 

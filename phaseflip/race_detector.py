@@ -10,16 +10,19 @@ of the enclosing loops and then by position, counts as first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .advice import private_load_report
+from .hidden_reads import HiddenReadJudge
 from .judge import Launch
 from .ordering import Actor, Ticket
-from .shadow_memory import Event, HiddenRead, Region, Shadow, numbers
-from .tensor_memory_races import TMEM_BANDS, TensorMemoryJudge
+from .shadow_memory import Event, Region, Shadow, numbers
+from .tensor_memory_races import TMEM_BANDS
 from .vector_clock import Clock, among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
@@ -28,11 +31,13 @@ Commit = tuple[np.ndarray, np.ndarray, Event, Region]
 """A write that has been judged and is to be entered: write and read shadow, event, region."""
 
 
-class RaceDetector(TensorMemoryJudge):
+class RaceDetector(HiddenReadJudge):
     """Keeps the shadows of the memories of one cluster, and puts every access before the judge."""
 
-    def __init__(self, launch: Launch, threads: int, cta_threads: int) -> None:
-        super().__init__(launch, threads, cta_threads)
+    def __init__(
+        self, launch: Launch, threads: int, cta_threads: int, copies: bool = False
+    ) -> None:
+        super().__init__(launch, threads, cta_threads, copies)
         self.nothing_known = Clock.zero(threads)
 
     # -- accesses ---------------------------------------------------------------------------------------------------
@@ -45,10 +50,13 @@ class RaceDetector(TensorMemoryJudge):
         nbytes: int,
         writes: bool,
         lanes: Any = None,
+        strong: str = "",
+        equal: Callable[[], np.ndarray] | None = None,
     ) -> None:
         """Each thread of a group reads or writes nbytes at its byte offset of a memory (all at one, if it is an int).
 
-        `lanes`: accessing lane of each offset, where offsets are not one per lane.
+        `lanes`: accessing lane of each offset, where offsets are not one per lane; strong: the scope of a strong access;
+        equal: whether what is stored at each offset (or at the one) is there already.
         """
         shadow: Shadow = memory.shadow
         self.step_start = len(self.launch.events)
@@ -62,17 +70,18 @@ class RaceDetector(TensorMemoryJudge):
             shadow.locate(offset, nbytes)  # settles the granularity for all parts
             later = []
         for part in parts:
-            mine, who_lanes = offset, part.lanes
+            mine, who_lanes, unchanged = offset, part.lanes, equal
             accessing = lanes
             if offset.__class__ is not int:
                 accessing = g.lanes if lanes is None else lanes
                 if len(parts) > 1:
                     keep = among(accessing, part.lanes)
                     mine, accessing = offset[keep], accessing[keep]
+                    unchanged = None if equal is None else partial(_some, equal, keep)
             own = who_lanes + g.cta.first_component
             event = Event(
                 0, writes, "generic", place, g.agents(who_lanes), self, own, self.epochs[own],
-                g.position(place), int(own[0]),
+                g.position(place), int(own[0]), strong=strong, equal=unchanged,
             )  # fmt: skip
             actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
             agents = (
@@ -101,12 +110,10 @@ class RaceDetector(TensorMemoryJudge):
         actor = Actor(part.clock, part.proxy_fence, part.after_fence, own)
         event = Event(0, writes, "generic", place, None, self, own, None, ((), 0), int(own[0]))
         where = Region(memory, indices, unit_bytes, None)
-        if shadow.hidden_reads:
-            extent = where.extent()
-            if any(hidden.meets(extent) for hidden in shadow.hidden_reads):
-                return False
+        if shadow.hidden_at(where) is not None:
+            return False
         old = [self.launch.events[n] for n in numbers(before) + numbers(read[indices])]
-        return all(o is None or self._in_order(o, None, event, actor, where) for o in old)
+        return all(o is None or self.in_order(o, None, event, actor, where) for o in old)
 
     def operation_access(
         self, ticket: Ticket, memory: Any, units: np.ndarray, writes: bool, fenced: bool = False
@@ -124,6 +131,18 @@ class RaceDetector(TensorMemoryJudge):
         actor = Actor(ticket.clock, ticket.proxy_fence, ticket.after_fence, None, ticket)
         self._access(memory, units.reshape(-1) << 4, 16, event, actor, None)
 
+    def begin(self, memory: Any, writes: bool) -> None:
+        """An instruction or operation is about to tell of its accesses to a memory."""
+        self.step_start = len(self.launch.events)
+        if writes and memory.shadow.deferred is not None:
+            self._replay(memory)
+
+    def told(
+        self, memory: Any, offset: np.ndarray, nbytes: int, event: Event, actor: Actor
+    ) -> None:
+        """An access of agents, one for each offset."""
+        self._access(memory, offset, nbytes, event, actor, event.agents)
+
     def late_write(self, ticket: Ticket, memory: Any, units: np.ndarray, end: int) -> None:
         """A write that comes after the end of its phase, which has been reported: it is judged as if it had not.
 
@@ -132,7 +151,7 @@ class RaceDetector(TensorMemoryJudge):
         """
         shadow: Shadow = memory.shadow
         if shadow.deferred is not None:
-            self._replay(shadow)
+            self._replay(memory)
         writes, reads, indices, unit_bytes = shadow.locate(units.reshape(-1) << 4, 16)
         event = Event(
             0, True, "async", ticket.place, ticket.who, self, ticket.component, 0, ticket.position, ticket.issuer, True
@@ -164,11 +183,11 @@ class RaceDetector(TensorMemoryJudge):
             if not event.writes:
                 event.unit_agents = agents
                 if not (
-                    shadow.deferred and _same_read(shadow.deferred[-1], (event, offset, nbytes))
+                    shadow.deferred and _same_read(shadow.deferred[-1][:3], (event, offset, nbytes))
                 ):
-                    shadow.deferred.append((event, offset, nbytes))
+                    shadow.deferred.append((event, offset, nbytes, actor))
                 return
-            self._replay(shadow)
+            self._replay(memory)
         writes, reads, indices, unit_bytes = shadow.locate(offset, nbytes)
         if agents is not None:
             repeat = len(indices) // len(agents)
@@ -189,8 +208,7 @@ class RaceDetector(TensorMemoryJudge):
         event.clean = self.silent
         if event.writes:
             self._judge(reads[indices], event, actor, where)
-            if shadow.hidden_reads:
-                self._judge_hidden(shadow, event, actor, where)
+            self._judge_hidden(shadow, event, actor, where)
             commit = (writes, reads, event, where)
             if later is not None:
                 later.append(commit)
@@ -210,8 +228,8 @@ class RaceDetector(TensorMemoryJudge):
         """Enter a write: it takes the place of what was there."""
         writes[where.indices] = event.number
         reads[where.indices] = 0
-        if shadow.hidden_reads:
-            self._drop_hidden(shadow, where)
+        if shadow.hidden_at(where) is not None:
+            shadow.hide(where, 0)  # they have been judged
 
     def _judge_among_warps(self, commits: list[Commit]) -> None:
         """Warps that write the same in one step collide. Lanes of one warp do not: one of them wins, as PTX has it.
@@ -281,92 +299,31 @@ class RaceDetector(TensorMemoryJudge):
             return False
         if old.owner is not self or not np.array_equal(old.agents, event.agents):
             return False
+        if old.strong != event.strong:
+            return False
         if old.clean:
             old.epochs, old.position, old.place = event.epochs, event.position, event.place
             return True
         return np.array_equal(old.epochs, event.epochs)
 
-    def _replay(self, shadow: Shadow) -> None:
+    def _replay(self, memory: Any) -> None:
         """The first write of a memory: enter the reads that were put off."""
+        shadow: Shadow = memory.shadow
         deferred, shadow.deferred = shadow.deferred or [], None
-        for event, offset, nbytes in deferred:
+        for event, offset, nbytes, actor in deferred:
             _, reads, indices, unit_bytes = shadow.locate(offset, nbytes)
             agents = event.unit_agents
             if agents is not None:
                 event.units, event.unit_bytes = indices, unit_bytes
-                event.unit_agents = np.repeat(agents, len(indices) // len(agents))
+                agents = event.unit_agents = np.repeat(agents, len(indices) // len(agents))
             self._number(event)
-            earlier = reads[indices]
-            for number in numbers(earlier):
-                known = self.launch.events[number]
-                if known is not None:
-                    shadow.hidden_reads.append(
-                        HiddenRead(known, indices[earlier == number], unit_bytes)
-                    )
+            where = Region(memory, indices, unit_bytes, agents)
+            self._hide_unordered(shadow, reads[indices], event, actor, where)
             reads[indices] = event.number
 
-    def _hide_unordered(
-        self, shadow: Shadow, before: np.ndarray, event: Event, actor: Actor, where: Region
-    ) -> None:
-        """A read replaces earlier ones; those that it does not stand for stay known beside it."""
-        for number in numbers(before):
-            old = self.launch.events[number]
-            if old is None or (old.proxy == event.proxy and self._stands_for(old, event, actor)):
-                continue
-            kept = []
-            for hidden in shadow.hidden_reads:
-                gone = hidden.event.number == number or (
-                    hidden.event.proxy == event.proxy
-                    and where.covers(hidden)
-                    and self._stands_for(hidden.event, event, actor)
-                )
-                if not gone:
-                    kept.append(hidden)
-            kept.append(HiddenRead(old, where.indices[before == number], where.unit_bytes))
-            shadow.hidden_reads = kept
 
-    def _stands_for(self, old: Event, event: Event, actor: Actor) -> bool:
-        """Whether what is ordered after a new read is ordered after an old one too."""
-        if self._ordered(old, actor):
-            return True
-        if (
-            old.owner is not self
-            or actor.lanes is None
-            or old.units is not None
-            or event.units is not None
-        ):
-            return False
-        if not isinstance(old.agents, np.ndarray):
-            return False
-        seen = actor.clock.seen
-        late = old.agents[seen[old.agents] < old.epochs]
-        own = np.zeros(len(seen), bool)
-        own[actor.lanes] = True
-        return bool(own[late].all())  # the same threads: ordered by their programs
-
-    def _judge_hidden(self, shadow: Shadow, event: Event, actor: Actor, where: Region) -> None:
-        extent = where.extent()
-        for hidden in shadow.hidden_reads:
-            if hidden.meets(extent):
-                both = where.shared_with(hidden)
-                if both.any():
-                    self._judge_event(hidden.event, both, event, actor, where)
-
-    @staticmethod
-    def _drop_hidden(shadow: Shadow, where: Region) -> None:
-        """Forget hidden reads where they have been judged against a write."""
-        extent = where.extent()
-        kept = []
-        for hidden in shadow.hidden_reads:
-            if not hidden.meets(extent):
-                kept.append(hidden)
-                continue
-            if where.covers(hidden):
-                continue
-            rest = where.left_of(hidden)
-            if len(rest):
-                kept.append(HiddenRead(hidden.event, rest, where.unit_bytes))
-        shadow.hidden_reads = kept
+def _some(equal: Callable[[], np.ndarray], keep: np.ndarray) -> np.ndarray:
+    return np.asarray(equal()[keep])
 
 
 def _same_read(a: tuple[Event, Any, int], b: tuple[Event, Any, int]) -> bool:

@@ -37,13 +37,15 @@ class Delay:
 
 class Schedule(Protocol):
     """A policy. `by_warp`: each warp is a group of its own; `eager`: asynchronous work lands when issued; `lazy`: only
-    when no thread can run; `delays`: threads that run only when nothing else can happen."""
+    when no thread can run; `delays`: threads that run only when nothing else can happen; `polls_end`: a wait for an
+    mbarrier that gives a value may end in vain at any time, not only when nothing else can happen."""
 
     name: str
     delays: tuple[Delay, ...]
     by_warp: bool
     eager: bool
     lazy: bool
+    polls_end: bool
 
     def pick(self, groups: int, landings: int) -> int:
         """Choose among `groups` runnable groups (0 ...) and `landings` operations that may land (groups ...).
@@ -61,6 +63,7 @@ class InOrder:
     eager: bool = False
     lazy: bool = False
     delays: tuple[Delay, ...] = ()
+    polls_end: bool = False
 
     def pick(self, groups: int, landings: int) -> int:
         """The oldest landing if there is one."""
@@ -93,6 +96,7 @@ class Random:
     by_warp = True
     eager = False
     lazy = False
+    polls_end = True
     delays: tuple[Delay, ...] = ()
 
     def __init__(self, seed: int) -> None:

@@ -24,7 +24,8 @@ class Event:
     proxy: "generic", "async" or "tmem". units and unit_agents: what each of several threads touched, as far as they
     differ; None where all touched everything. Position is (iterations of the enclosing loops, order in the program).
     issued: the issuer's epoch when it issued an asynchronous operation; clock: what its agent knew;
-    lane: the only lane of TMEM that is touched of those that are tracked together.
+    lane: the only lane of TMEM that is touched of those that are tracked together; strong: the scope of a strong access;
+    equal: whether what a store brings is there already, for each place that it goes to; asked for before it is carried out.
     """
 
     number: int
@@ -41,6 +42,8 @@ class Event:
     issued: int = 0
     clock: Any = None
     lane: int | None = None
+    strong: str = ""
+    equal: Any = None
     units: np.ndarray | None = None
     unit_agents: np.ndarray | None = None
     unit_bytes: int = UNIT
@@ -48,6 +51,8 @@ class Event:
     shared: bool = False
     clean: bool = False
     """Whether nothing was found wrong when it was judged."""
+    replaces: Event | None = field(default=None, repr=False)
+    """The write of the same bytes by the same threads, in an earlier pass of their loop, that this one replaced."""
 
     def agents_of(self, first_bytes: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
         """(rows, components): the components that touched the unit at each of these byte offsets.
@@ -73,23 +78,6 @@ class Event:
         return self.epochs[np.searchsorted(self.agents, agents)]
 
 
-class HiddenRead:
-    """A read that a later one replaced in the shadow without standing for it."""
-
-    __slots__ = ("event", "indices", "unit_bytes", "low", "high", "whole")
-
-    def __init__(self, event: Event, indices: np.ndarray, unit_bytes: int) -> None:
-        self.event, self.indices, self.unit_bytes = event, indices, unit_bytes
-        self.low = int(indices.min()) * unit_bytes
-        self.high = (int(indices.max()) + 1) * unit_bytes - 1
-        self.whole = event.units is None and len(indices) * unit_bytes == self.high - self.low + 1
-        """Whether it touched every byte from low to high: a tile does, and then no sets need be compared."""
-
-    def meets(self, extent: tuple[int, int]) -> bool:
-        """Whether it may touch bytes from the first to the last of an extent."""
-        return self.low <= extent[1] and extent[0] <= self.high
-
-
 class Shadow:
     """Shadow of a memory of `size` bytes."""
 
@@ -103,9 +91,13 @@ class Shadow:
         self.fine_writes = np.zeros(0, np.int32)
         self.fine_reads = np.zeros(0, np.int32)
         self.initialised = initialised
-        self.hidden_reads: list[HiddenRead] = []
-        self.deferred: list[tuple[Event, Any, int]] | None = []
-        """Reads of a memory that nothing has written yet: (event, offsets, nbytes). None once it has been written."""
+        self.hidden: np.ndarray | None = None
+        self.fine_hidden: np.ndarray | None = None
+        """By unit and by byte, which of `sets` is there; None as long as no read is hidden (see `hidden_reads`)."""
+        self.sets: list[tuple[Any, ...]] = [()]
+        self.set_numbers: dict[tuple[Any, ...], int] = {(): 0}
+        self.deferred: list[tuple[Event, Any, int, Any]] | None = []
+        """Reads of a memory that nothing has written yet: (event, offsets, nbytes, actor). None once it has been written."""
 
     def locate(self, offset: Any, nbytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """(write array, read array, indices, bytes of a unit) for accesses of nbytes at byte offsets (int or array)."""
@@ -122,6 +114,29 @@ class Shadow:
         indices = (np.atleast_1d(offset)[:, None] + np.arange(nbytes)).reshape(-1)
         return self.fine_writes, self.fine_reads, indices, 1
 
+    def hidden_at(self, where: Region) -> np.ndarray | None:
+        """Numbers of the sets of hidden reads at the units of an access; None where there are none."""
+        held = self.hidden if where.unit_bytes == UNIT else self.fine_hidden
+        there = None if held is None else held[where.indices]
+        return there if there is not None and there.any() else None
+
+    def hide(self, where: Region, sets: Any) -> None:
+        """Sets of these numbers are at the units of an access from now on."""
+        if self.hidden is None:
+            self.hidden = np.zeros(len(self.writes), np.int32)
+        if self.fine_hidden is None and len(self.fine_writes):
+            self.fine_hidden = np.zeros(len(self.fine_writes), np.int32)
+        held = self.hidden if where.unit_bytes == UNIT else self.fine_hidden
+        assert held is not None
+        held[where.indices] = sets
+
+    def set_of(self, members: tuple[Any, ...]) -> int:
+        """The number of a set of hidden reads."""
+        number = self.set_numbers.setdefault(members, len(self.sets))
+        if number == len(self.sets):
+            self.sets.append(members)
+        return number
+
     def _refine(self, pages: np.ndarray) -> None:
         """Track these pages by bytes from now on."""
         new = pages[~self.fine_pages[pages]]
@@ -130,11 +145,15 @@ class Shadow:
         if not len(self.fine_writes):
             self.fine_writes = np.zeros(len(self.writes) * UNIT, np.int32)
             self.fine_reads = np.zeros(len(self.reads) * UNIT, np.int32)
+        if self.hidden is not None and self.fine_hidden is None:
+            self.fine_hidden = np.zeros(len(self.fine_writes), np.int32)
         for page in new.tolist():
             coarse = slice(page * PAGE // UNIT, (page + 1) * PAGE // UNIT)
             fine = slice(page * PAGE, min((page + 1) * PAGE, len(self.fine_writes)))
             self.fine_writes[fine] = np.repeat(self.writes[coarse], UNIT)
             self.fine_reads[fine] = np.repeat(self.reads[coarse], UNIT)
+            if self.hidden is not None and self.fine_hidden is not None:
+                self.fine_hidden[fine] = np.repeat(self.hidden[coarse], UNIT)
         self.fine_pages[new] = True
         self.fine_end = max(self.fine_end, (int(new[-1]) + 1) * PAGE)
 
@@ -151,57 +170,11 @@ def numbers(found: np.ndarray) -> list[int]:
 class Region:
     """The units of an access: for messages and for precise comparison."""
 
-    __slots__ = ("memory", "indices", "unit_bytes", "agents", "_extent", "_touched")
+    __slots__ = ("memory", "indices", "unit_bytes", "agents")
 
     def __init__(self, memory: Any, indices: np.ndarray, unit_bytes: int, agents: Any) -> None:
         self.memory, self.indices, self.unit_bytes = memory, indices, unit_bytes
         self.agents = agents
-        self._extent: tuple[int, int] | None = None
-        self._touched: np.ndarray | None = None
-
-    def extent(self) -> tuple[int, int]:
-        """First and last byte."""
-        if self._extent is None:
-            low, high = int(self.indices.min()), int(self.indices.max())
-            self._extent = low * self.unit_bytes, (high + 1) * self.unit_bytes - 1
-        return self._extent
-
-    def whole(self) -> bool:
-        """Whether one agent touches every byte of the extent, each once."""
-        low, high = self.extent()
-        return self.agents is None and len(self.indices) * self.unit_bytes == high - low + 1
-
-    def shared_with(self, hidden: HiddenRead) -> np.ndarray:
-        """Which of the units a hidden read touched."""
-        if hidden.whole:
-            first, last = hidden.low // self.unit_bytes, hidden.high // self.unit_bytes
-            return np.asarray((self.indices >= first) & (self.indices <= last))
-        there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
-        return np.isin(self.indices, there)
-
-    def covers(self, hidden: HiddenRead) -> bool:
-        """Whether this access touches all that a hidden read touched."""
-        low, high = self.extent()
-        if hidden.low < low or high < hidden.high:
-            return False
-        if self.whole():
-            return True
-        there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
-        return bool(np.isin(there, self.indices).all())
-
-    def left_of(self, hidden: HiddenRead) -> np.ndarray:
-        """The units of a hidden read that this access does not touch, ascending."""
-        first = self.extent()[0] // self.unit_bytes
-        if (
-            self._touched is None
-        ):  # one bit for each unit of the extent: many reads may be asked about
-            self._touched = np.zeros(int(self.indices.max()) - first + 1, bool)
-            self._touched[self.indices - first] = True
-        there = rescaled(hidden.indices, hidden.unit_bytes, self.unit_bytes)
-        touched = (there >= first) & (there < first + len(self._touched))
-        touched[touched] = self._touched[there[touched] - first]
-        rest = there[~touched]
-        return rest if (rest[1:] > rest[:-1]).all() else np.unique(rest)
 
     def at(self, mask: Any) -> tuple[Any, int, int]:
         """(memory, first byte or column, last) of the masked units."""
@@ -213,12 +186,3 @@ class Region:
             int(found.min()) * self.unit_bytes,
             (int(found.max()) + 1) * self.unit_bytes - 1,
         )
-
-
-def rescaled(indices: np.ndarray, size: int, wanted: int) -> np.ndarray:
-    """Unit numbers in another unit size."""
-    if size == wanted:
-        return indices
-    if size > wanted:
-        return (indices[:, None] * size + np.arange(size)).reshape(-1)
-    return np.unique(indices // wanted)

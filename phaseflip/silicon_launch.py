@@ -25,6 +25,7 @@ import numpy as np
 
 from . import gpu_lock, oracle
 from .inputs import make_inputs, numpy_dtype
+from .poison import fill_poison, unwritten_test
 from .prebuilt import Prebuilt, find_prebuilt
 
 Counts = dict[str, Any]
@@ -124,7 +125,7 @@ def _judged(
     results = (
         oracle.seed_tolerance_test(D, *operands, built.as_kernel().tolerance, oracle.reference),
         oracle.bound_test(D, *operands),
-        oracle.unwritten_test(D),
+        unwritten_test(D),
     )
     return {r.name: bool(r.passed) for r in results}
 
@@ -179,7 +180,7 @@ def _launch(
     try:
         launch = cuda_runtime.load(*built.code())["main"]
         unwritten = np.empty((built.shape[0], built.shape[1]), numpy_dtype(built.dtype))
-        oracle.fill_poison(unwritten)
+        fill_poison(unwritten)
         A, B = map(cuda_runtime.to_gpu, operands)
         poison, D = cuda_runtime.to_gpu(unwritten), cuda_runtime.to_gpu(unwritten)
 

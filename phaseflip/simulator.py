@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .arrays import check_writable, checked_arrays, copy_back
-from .errors import BadInput, Deadlock, FindingWarning, KernelFault
+from .arrays import check_writable, checked_arguments, copy_back, from_stored, stored_bytes
+from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
 from .finding import Finding, Findings
-from .host import Launch
+from .launch_control import LaunchControl
 from .machine.cta import CTA, Cluster
 from .machine.mbarrier_findings import report_uninitialised
 from .machine.memory import Memory, global_base
 from .machine.tensor_map import TensorMap
 from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
 from .machine.warp import WARP, Group
-from .program import DYNAMIC_SHARED_BASE
+from .program import SHARED_START
 from .race_detector import Launch as RaceLaunch
 from .race_detector import RaceDetector
 from .schedule import Schedule, check_delays, parse_schedule
@@ -68,49 +68,58 @@ def simulate(
 ) -> Run:
     """Run a kernel on the CPU.
 
-    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one array per buffer
-    parameter, in order (NumPy, or torch on the CPU), never written to. schedule: see `schedule.py`.
+    kernel: PrimFunc (lowered once, while it is among the latest) or LoweredKernel. inputs: one per parameter, in order: an
+    array (NumPy, or torch on the CPU), never written to, or the value of a number. schedule: see `schedule.py`.
     progress: called with CTAs done and in all.
     checks: all, none, or some of the categories of `finding.CATEGORIES`. profile: how strictly findings are judged.
     What stops a kernel (a deadlock, a bad address) is a finding too, whatever checks are chosen; `Run.stopped` tells.
     Raises BadInput for arrays that do not fit, for unknown names, and for delays of threads that the kernel does not have.
     """
     lowered = _lowered(kernel)
-    policy = parse_schedule(schedule)
-    arrays = checked_arrays(lowered.parameters, inputs)
+    parse_schedule(schedule)
+    arguments = checked_arguments(lowered.signature, inputs)
+    arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     started = time.perf_counter()
     lowered.program  # noqa: B018 - translates on first use, which is timed
     translated = time.perf_counter()
-    launch = lowered.host.launch(arrays)
-    memories = _global_memories(lowered.parameters, arrays)
-    findings = Findings(checks, profile)
-    machine = _Machine(lowered, launch, memories, policy, findings)
-    stopped = False
-    # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
-    with np.errstate(all="ignore"), _blas().limit(limits=1):
-        try:
-            machine.run(progress)
-        except KernelFault as fault:
-            stopped = True
-            findings.add(
-                Finding(
-                    fault.code, fault.detail, place=fault.site, what=fault.agent, fix=fault.fix
-                ),
-                always=True,
-            )
-        except Deadlock as deadlock:
-            stopped = True
-            findings.add(deadlock.finding, always=True)
-    outputs = {
-        name: memory.data[: memory.size].view(array.dtype).reshape(array.shape)
-        for (name, _, _), memory, array in zip(lowered.parameters, memories, arrays, strict=True)
+    try:
+        machine = _Machine(lowered, arguments, parse_schedule(schedule), Findings(checks, profile))
+        stopped = _run(machine, progress)
+    except UncertainBarrier:
+        machine = _Machine(lowered, arguments, parse_schedule(schedule), Findings(checks, profile))
+        machine.late_barriers = True
+        stopped = _run(machine, progress)
+    results = {
+        name: from_stored(memory.data[: memory.size], array)
+        for (name, _, _), memory, array in zip(
+            lowered.parameters, machine.memories, arrays, strict=True
+        )
     }
     seconds = {
         "lower": lowered.seconds,
         "translate": translated - started,
         "simulate": time.perf_counter() - translated,
     }
-    return Run(outputs, findings.all(), machine.counters(), seconds, policy.name, stopped)
+    found = machine.findings.all()
+    return Run(results, found, machine.counters(), seconds, machine.schedule.name, stopped)
+
+
+def _run(machine: _Machine, progress: Progress | None) -> bool:
+    """Run a launch to its end, or until something stops it, which becomes a finding; whether something did."""
+    # One BLAS thread: the tiles are too small to share, and sums then come out the same on every machine.
+    with np.errstate(all="ignore"), _blas().limit(limits=1):
+        try:
+            machine.run(progress)
+        except KernelFault as fault:
+            stop = Finding(
+                fault.code, fault.detail, place=fault.site, what=fault.agent, fix=fault.fix
+            )
+        except Deadlock as deadlock:
+            stop = deadlock.finding
+        else:
+            return False
+    machine.findings.add(stop, always=True)
+    return True
 
 
 @functools.cache
@@ -119,16 +128,18 @@ def _blas() -> ThreadpoolController:
 
 
 def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = "all") -> None:
-    """Run a kernel as TVM's compiled module runs on a GPU: arrays positionally, results written in place.
+    """Run a kernel as TVM's compiled module runs on a GPU: arrays and numbers positionally, results written in place.
 
     Raises BadInput for arrays that do not fit, and Deadlock or KernelFault for what would hang or stop a GPU; then no
     array has been changed. Other errors that the checks find (a race) change nothing on a GPU, so here the results are
     written, and each error is a `FindingWarning`.
     """
     lowered = _lowered(kernel)
-    views = checked_arrays(lowered.parameters, arrays)
-    if not all(view.flags.writeable for view in views):
-        check_writable(views, [name for name, _, _ in lowered.parameters], _outputs(lowered, views))
+    arguments = checked_arguments(lowered.signature, arrays)
+    named = zip(lowered.signature, arguments, strict=True)
+    views = {name: a for (name, _, _), a in named if isinstance(a, np.ndarray)}
+    if not all(view.flags.writeable for view in views.values()):
+        check_writable(views, outputs(lowered, arguments))
     run = simulate(lowered, arrays, schedule, checks)
     errors = [finding for finding in run.findings if finding.severity == "error"]
     if run.stopped:
@@ -138,7 +149,7 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
             if stop.code == "deadlock"
             else KernelFault(stop.code, str(stop), stop.fix)
         )
-    copy_back(arrays, run.outputs)
+    copy_back(views, run.outputs)
     for finding in errors:
         warnings.warn(FindingWarning(str(finding)), stacklevel=2)
 
@@ -149,12 +160,12 @@ def _lowered(kernel: Any) -> Any:
     return kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
 
 
-def _outputs(lowered: Any, arrays: list[np.ndarray]) -> set[str]:
+def outputs(lowered: Any, arguments: list[Any]) -> set[str]:
     """The parameters that the kernel writes to, as far as its text tells without running it."""
     from .ir_queries import written_parameters
 
     written = written_parameters(lowered.device)
-    given = zip(lowered.device.params, lowered.host.launch(arrays).arguments, strict=True)
+    given = zip(lowered.device.params, lowered.host.launch(arguments).arguments, strict=True)
     return {a.buffer if isinstance(a, TensorMap) else str(a) for p, a in given if p in written}
 
 
@@ -163,9 +174,10 @@ def _global_memories(
 ) -> list[Memory]:
     memories = []
     for i, ((name, _, _), array) in enumerate(zip(parameters, arrays, strict=True)):
-        memory = Memory("global", _always(name), global_base(i), array.nbytes)
-        memory.shadow = Shadow(array.nbytes, initialised=True)
-        memory.data[: array.nbytes] = array.reshape(-1).view(np.uint8)
+        content = stored_bytes(array)
+        memory = Memory("global", _always(name), global_base(i), len(content))
+        memory.shadow = Shadow(len(content), initialised=True)
+        memory.data[: len(content)] = content
         memories.append(memory)
     return memories
 
@@ -180,26 +192,32 @@ class _Machine:
     def __init__(
         self,
         lowered: Any,
-        launch: Launch,
-        memories: list[Memory],
+        arguments: list[Any],
         schedule: Schedule,
         findings: Findings,
     ) -> None:
-        program = self.program = lowered.program
-        self.memories, self.schedule, self.findings = memories, schedule, findings
+        program, launch = lowered.program, lowered.host.launch(arguments)
+        arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+        self.program, self.schedule, self.findings = program, schedule, findings
+        self.memories = _global_memories(lowered.parameters, arrays)
+        self.late_barriers = False
+        """Whether named barriers complete late, since an earlier run has met an arrival that is not certain."""
         self.names = [name for name, _, _ in lowered.parameters]
         self.race_checks = RaceLaunch(findings) if findings.wants_races else None
         extents = program.extents | launch.extents
         self.grid = [extents.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
         self.block = [extents.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
         self.cluster_shape = [extents.get(f"clusterCtaIdx.{axis}", 1) for axis in "xyz"]
+        self.preferred = [
+            extents.get(f"preferredClusterCtaIdx.{axis}", size)
+            for axis, size in zip("xyz", self.cluster_shape, strict=True)
+        ]
         self.threads = int(np.prod(self.block))
         self.cluster_ctas = int(np.prod(self.cluster_shape))
         shapes = zip(self.grid, self.cluster_shape, strict=True)
         self.clusters = tuple(n // size for n, size in shapes)
-        self.shared_bytes = (
-            DYNAMIC_SHARED_BASE + program.static_shared_bytes + launch.dynamic_shared_bytes
-        )
+        self.shared_bytes = SHARED_START + program.static_shared_bytes + launch.dynamic_shared_bytes
+        self.launch_control = LaunchControl(self.clusters, tuple(self.cluster_shape), schedule)
         self.tensor_maps: list[TensorMap] = []
         self.arguments = [self.argument(a) for a in launch.arguments]
         self.counts = [0] * len(program.instructions)
@@ -210,7 +228,7 @@ class _Machine:
 
     def check_limits(self) -> None:
         """BadInput for a launch that CUDA refuses."""
-        used = self.shared_bytes - DYNAMIC_SHARED_BASE
+        used = self.shared_bytes - SHARED_START
         if used > MAX_SHARED_BYTES:
             raise BadInput(
                 f"resource-limit: the kernel asks for {used} bytes of shared memory; a CTA has {MAX_SHARED_BYTES}"
@@ -229,15 +247,26 @@ class _Machine:
             raise BadInput(
                 f"resource-limit: a grid of {shape} CTAs has none; each extent is at least 1"
             )
-        uneven = [
-            f"{n} along {axis}"
-            for axis, n, size in zip("xyz", self.grid, self.cluster_shape, strict=True)
-            if n % size
-        ]
-        if uneven:
-            shape = " x ".join(map(str, self.cluster_shape))
+        for kind, sizes in (
+            ("clusters", self.cluster_shape),
+            ("preferred clusters", self.preferred),
+        ):
+            uneven = [
+                f"{n} along {axis}"
+                for axis, n, size in zip("xyz", self.grid, sizes, strict=True)
+                if n % size
+            ]
+            if uneven:
+                shape = " x ".join(map(str, sizes))
+                raise BadInput(
+                    f"resource-limit: {kind} of {shape} CTAs do not divide the grid: it has {uneven[0]}"
+                )
+        if any(p % n for p, n in zip(self.preferred, self.cluster_shape, strict=True)):
+            preferred, regular = (
+                " x ".join(map(str, sizes)) for sizes in (self.preferred, self.cluster_shape)
+            )
             raise BadInput(
-                f"resource-limit: clusters of {shape} CTAs do not divide the grid: it has {uneven[0]}"
+                f"resource-limit: preferred clusters of {preferred} CTAs are no multiple of the clusters of {regular}"
             )
 
     def argument(self, value: Any) -> Any:
@@ -250,20 +279,20 @@ class _Machine:
         return value
 
     def run(self, progress: Progress | None) -> None:
-        """All clusters, x fastest."""
-        width, height, _ = self.clusters
+        """All clusters, x fastest, but for those that running ones cancel."""
         total = int(np.prod(self.clusters))
-        for index in range(total):
-            self.run_cluster((index % width, index // width % height, index // (width * height)))
+        while waiting := self.launch_control.waiting:
+            self.run_cluster(self.launch_control.start())
             if progress is not None:
-                progress((index + 1) * self.cluster_ctas, total * self.cluster_ctas)
+                progress((total - len(waiting)) * self.cluster_ctas, total * self.cluster_ctas)
 
     def run_cluster(self, index: tuple[int, ...]) -> None:
         """The cluster at an index (x, y, z) of the grid of clusters, from launch to exit."""
         threads = self.threads * self.cluster_ctas
         detector = None
         if self.race_checks is not None:
-            detector = RaceDetector(self.race_checks, threads, self.threads)
+            copies = any(place.mnemonic == "cp.async" for place in self.program.instructions)
+            detector = RaceDetector(self.race_checks, threads, self.threads, copies)
         cluster = Cluster(
             self.program,
             self.memories,
@@ -276,6 +305,8 @@ class _Machine:
             detector,
             self.tensor_maps,
         )
+        cluster.launch_control = self.launch_control
+        cluster.late_barriers = self.late_barriers
         for rank in range(self.cluster_ctas):
             self.start_cta(cluster, rank, index)
         try:
@@ -288,6 +319,8 @@ class _Machine:
     def settle(self, cluster: Cluster) -> None:
         """Threads have exited or stopped: report what could not be judged before."""
         report_uninitialised(cluster)
+        for cta in cluster.ctas:
+            cta.barriers.stopped()
         if cluster.detector is not None:
             cluster.detector.finish()
 
@@ -304,6 +337,7 @@ class _Machine:
             "clusterDim": self.clusters,
             "clusterCtaIdx": inside,
             "clusterCtaDim": tuple(self.cluster_shape),
+            "preferredClusterCtaIdx": inside,
         }
         cta = CTA(cluster, rank, axes, self.threads, self.shared_bytes)
         cluster.ctas.append(cta)

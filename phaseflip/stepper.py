@@ -7,9 +7,13 @@ from typing import Any
 from .control_flow import EXIT
 from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
+from .finding import Finding
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised
+from .machine.mbarrier_polls import Poll
+from .machine.named_barrier import complete_late_barriers
+from .machine.strong_accesses import StrongLoad
 from .machine.warp import Group
 from .polling import Polling
 from .schedule import Schedule
@@ -22,6 +26,10 @@ TURN_STEPS = 1_000
 
 POLL_BLOCKS = 3_000_000
 """Blocks in such long turns after which a cluster is given up, even if something changes in every one of them."""
+
+
+LOOKS = (Poll, StrongLoad)
+"""Waits that may end in vain."""
 
 
 class Stepper:
@@ -40,24 +48,47 @@ class Stepper:
             runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
             if not runnable and self.schedule.lazy and self.release_a_join():
                 continue
-            pipes = [p for p in cluster.pipes.values() if p]
             if self.schedule.delays:
-                runnable = self.prompt(runnable, bool(pipes))
-            if runnable or pipes:
-                choice = self.schedule.pick(len(runnable), len(pipes))
+                runnable = self.prompt(runnable, bool(cluster.pipes))
+            if runnable or cluster.pipes:
+                if self.schedule.polls_end:
+                    runnable += self.polls()
+                choice = self.schedule.pick(len(runnable), len(cluster.pipes))
                 if choice < len(runnable):
                     self.step(runnable[choice])
                     self.steps += 1
                     if self.single_blocks and self.steps % TURN_STEPS == 0:
                         self.look_for_progress()
                 else:
-                    land(pipes[choice - len(runnable)].popleft())
-            elif not self.release_a_join() and not abandon_uninitialised(cluster):
+                    land(cluster.pipes.take(choice - len(runnable)))
+            elif not (self.release_a_join() or self.unstick() or self.end_polls()):
                 if not cluster.groups:
                     if cluster.joins:
                         raise SimulatorFault("threads were lost at a join")
                     return
-                raise Deadlock(deadlock_finding(cluster))
+                raise Deadlock(self.stuck())
+
+    def polls(self) -> list[Group]:
+        """Groups whose look at a phase, or at a flag, may end in vain, since nothing has changed."""
+        groups = self.cluster.groups
+        return [g for g in groups if isinstance(g.wait, LOOKS) and not g.wait.ready()]
+
+    def stuck(self) -> Finding:
+        """Nothing can happen: who waits for what."""
+        groups = self.cluster.groups
+        if all(isinstance(g.wait, StrongLoad) for g in groups):
+            return polling_finding(groups, *self.polling.endless_loop())
+        return deadlock_finding(self.cluster)
+
+    def end_polls(self) -> bool:
+        """Nothing else can happen: let looks at phases end in vain. False where that has changed nothing before."""
+        polls = self.polls()
+        self.polling.look(polls)
+        if not polls or self.polling.nothing_changes(polls):
+            return False
+        for g in polls:
+            self.step(g)
+        return True
 
     def prompt(self, runnable: list[Group], landings: bool) -> list[Group]:
         """Those that no delay holds back; all, if there are none and nothing can land."""
@@ -121,17 +152,22 @@ class Stepper:
         """Where all that can run only repeat themselves, let happen what waits for them to stop; if nothing, give up."""
         cluster = self.cluster
         runnable = [g for g in cluster.groups if g.wait is None or g.wait.ready()]
+        if not runnable:
+            return
         self.polling.look(runnable)
         if self.polled <= POLL_BLOCKS:
             if not self.polling.nothing_changes(runnable) or self.release_a_join():
                 return
-            pipe = next((p for p in cluster.pipes.values() if p), None)
-            if pipe is not None:
-                land(pipe.popleft())
+            if cluster.pipes:
+                land(cluster.pipes.take(0))
                 return
-            if abandon_uninitialised(cluster):
+            if self.unstick():
                 return
         raise Deadlock(polling_finding(runnable, *self.polling.endless_loop()))
+
+    def unstick(self) -> bool:
+        """Nothing else can happen: let barriers complete that do so late, else waits pass for which no init has come."""
+        return complete_late_barriers(self.cluster.ctas) or abandon_uninitialised(self.cluster)
 
     def meet(self, g: Group) -> Group | None:
         """A group at its join: the whole group if it was the last part, through as many joins as end here."""
@@ -166,6 +202,5 @@ class Stepper:
         g.cta.live_threads -= g.n
         if g.cta.detector is not None:
             g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))
-        for barrier in g.cta.barriers:
-            barrier.settle()
+        g.cta.barriers.exited()
         self.cluster.barrier.exited(g)

@@ -7,8 +7,17 @@ from typing import Any
 from . import device_ir as ir
 from .errors import UnsupportedInstruction
 from .instructions import dtype_size
-from .ir_queries import children, collect_indexed, roots, shared_uses, value_at_zero, walk
-from .program import DYNAMIC_SHARED_BASE, View
+from .ir_queries import (
+    children,
+    collect_indexed,
+    roots,
+    shared_in_order,
+    shared_reads,
+    shared_uses,
+    value_at_zero,
+    walk,
+)
+from .program import SHARED_START, View
 
 
 class Layout:
@@ -49,20 +58,31 @@ class Layout:
                 else:
                     self.frame[buffer] = self.frame_bytes
                     self.frame_bytes += -(-size // 64) * 64
-            elif buffer.scope == "shared.dyn":
-                self.shared[buffer] = DYNAMIC_SHARED_BASE
-            elif buffer.scope.startswith("shared"):
-                self.shared[buffer] = DYNAMIC_SHARED_BASE + self.static_bytes
-                self.static_bytes += -(-size // 16) * 16
-            else:
+            elif not buffer.scope.startswith("shared"):
                 raise UnsupportedInstruction(
                     f"storage scope {buffer.scope} of {buffer.name} is not simulated"
                 )
+        self.place_shared(body)
         self.find_unset(body, set())
-        if self.static_bytes:
-            for buffer in self.shared:
-                if buffer.scope == "shared.dyn":
-                    self.shared[buffer] += self.static_bytes
+
+    def place_shared(self, body: list[ir.Stmt]) -> None:
+        """Give shared buffers their offsets as nvcc and ptxas do: static ones in the order of the text, the dynamic one behind.
+
+        Each starts at a multiple of what the CUDA text aligns it to, counted from SHARED_START. The buffers of a scope come
+        before those of the scopes in it. nvcc drops those that nothing reads; one that is stored to comes last here. Seen
+        with CUDA 13.0 and on an H200, whatever the names, sizes and order of use.
+        """
+        read = {root for s in walk(body) for root in shared_reads(s)}
+        stored = {s.buffer.root for s in walk(body) if isinstance(s, ir.Store)}
+        kept = [b for b in shared_in_order(body) if b in read | stored or b.scope == "shared.dyn"]
+        for buffer in sorted(
+            dict.fromkeys(kept), key=lambda b: (b.scope == "shared.dyn", b not in read)
+        ):
+            end, align = self.static_bytes, buffer.align_bytes
+            self.static_bytes = -(-end // align) * align
+            self.shared[buffer] = SHARED_START + self.static_bytes
+            if buffer.scope != "shared.dyn":
+                self.static_bytes += (buffer.elements or 0) * dtype_size(buffer.dtype)
 
     def find_unset(self, body: list[ir.Stmt], stored: set[int]) -> None:
         """Note the register elements read where not every path has stored to them; `stored` grows by what is stored."""

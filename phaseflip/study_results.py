@@ -194,6 +194,13 @@ class MutantResult:
         return f"{self.kernel} {self.fault} at {self.runs[0]['site'] or 'no line'}"
 
     @property
+    def where(self) -> str:
+        """The label, the first run that shows the fate, and in how many runs it is so."""
+        shape = "x".join(map(str, self.first["shape"]))
+        same = sum(run["fate"] == self.fate for run in self.runs)
+        return f"{self.label}, at {shape} under {self.first['schedule']} ({same} of {len(self.runs)} runs)"
+
+    @property
     def valid_runs(self) -> int:
         """Runs that took place."""
         return sum(run["fate"] not in (INVALID, HARNESS_ERROR) for run in self.runs)
@@ -245,9 +252,14 @@ def _shows_nothing(outcome: Outcome) -> bool:
 
 
 def _fate(runs: Sequence[Outcome]) -> str:
-    """The harness's own failure first, then the worst that was noticed; runs that do not build say nothing."""
+    """The harness's own failure first, then how it was noticed; runs that do not build say nothing.
+
+    What the catalogue lists for the kernel is to be reported under its name by every run that notices it; of anything
+    else it says enough if one run does.
+    """
     fates = {run["fate"] for run in runs}
-    for fate in (HARNESS_ERROR, AS_EXPECTED, OTHERWISE):
+    noticed = (OTHERWISE, AS_EXPECTED) if _is_catalogued(runs) else (AS_EXPECTED, OTHERWISE)
+    for fate in (HARNESS_ERROR, *noticed):
         if fate in fates:
             return fate
     valid = [run for run in runs if run["fate"] != INVALID]
@@ -256,8 +268,15 @@ def _fate(runs: Sequence[Outcome]) -> str:
     return EQUIVALENT if all(map(_shows_nothing, valid)) else SURVIVED
 
 
+def _is_catalogued(runs: Sequence[Outcome]) -> bool:
+    """Whether the catalogue lists the fault for the kernel; a run that did not end does not know."""
+    return any(run["kind"] == "catalogue" and run["catalogued"] for run in runs)
+
+
 def problems(results: Sequence[MutantResult]) -> list[str]:
-    """Why the study fails, one line each: harness errors, survivors, faults reported under another name, the control."""
+    """Why the study fails, one line each: harness errors, survivors, faults reported under another name
+    in any run, the control.
+    """
     found = []
     for mutant in results:
         reason = mutant.first["reason"]
@@ -269,10 +288,10 @@ def problems(results: Sequence[MutantResult]) -> list[str]:
                 found.append(f"the control is {mutant.fate}: {mutant.label}: {said}")
         elif mutant.fate == SURVIVED:
             found.append(f"survived: {mutant.label}: {reason}")
-        elif mutant.first["kind"] == "catalogue" and mutant.first["catalogued"]:
+        elif _is_catalogued(mutant.runs):
             if mutant.fate == OTHERWISE:
                 said = ", ".join(mutant.first["codes"]) or "a numeric oracle alone"
-                found.append(f"not reported as the catalogue says: {mutant.label}: {said}")
+                found.append(f"not reported as the catalogue says: {mutant.where}: {said}")
             elif mutant.fate == INVALID:
                 found.append(f"does not build: {mutant.label}: {reason}")
     return found

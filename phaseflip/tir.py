@@ -7,14 +7,15 @@ import linecache
 import re
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
 
 from . import device_ir as ir
+from .arrays import by_value
 from .dialect import new_reading
 from .errors import BadInput, UnsupportedInstruction
-from .tvm_names import StringImm, buffer_of
+from .tir_places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site
+from .tvm_names import buffer_of
 from .vector_values import lanes, scalar
 
 _JUMPS = {
@@ -23,8 +24,6 @@ _JUMPS = {
     "tirx.thread_return": "return",
 }
 
-LINE_MARK = "phaseflip.line"
-"""Key of the attribute statements that carry a user's source line through TVM's passes (node: file, value: line)."""
 
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Mod": "mod", "FloorDiv": "floordiv",
@@ -53,11 +52,11 @@ def mark_lines(func: Any, loops: dict[Any, ir.Site]) -> Any:
         return loop
 
     def mark(call: Any) -> Any:
-        site = _span_site(call.span)
+        site = span_site(call.span)
         if site is None:
             return call
         line = tirx.IntImm("int32", site.line)
-        return tirx.AttrStmt(StringImm(site.file), LINE_MARK, line, call)
+        return tirx.AttrStmt(mark_node(site.file, site.callers), LINE_MARK, line, call)
 
     changes = [(tirx.For, note), (tirx.TilePrimitiveCall, mark)]
     return func.with_body(structural_map(func.body, changes))
@@ -72,14 +71,16 @@ def unmark_lines(func: Any) -> Any:
     return func.with_body(structural_map(func.body, (tirx.AttrStmt, unmark)))
 
 
-def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...]]]:
-    """(name, dtype, shape) of every buffer parameter of a PrimFunc, in order; BadInput for any other parameter."""
-    found = []
+def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...] | None]]:
+    """(name, dtype, shape) of every parameter of a PrimFunc, in order; the shape of a number passed by value is None.
+
+    BadInput for a parameter that is neither a buffer nor a number that TVM's runtime can pass to a kernel.
+    """
+    found: list[tuple[str, str, tuple[int, ...] | None]] = []
     for param in func.params:
         if not hasattr(param, "shape"):
-            raise BadInput(
-                f"parameter {param.name} of the kernel is not a buffer; declare it as T.Buffer(shape, dtype)"
-            )
+            found.append((str(param.name), by_value(str(param.name), _dtype(param.ty)), None))
+            continue
         shape = []
         for extent in param.shape:
             if not isinstance(extent, tirx.IntImm):
@@ -98,36 +99,6 @@ def read_function(func: Any, loops: dict[Any, ir.Site]) -> ir.Function:
     Raises UnsupportedInstruction, naming node and line, for IR that the simulator gives no meaning to.
     """
     return _Reader(loops).function(func)
-
-
-def user_site(span: Any) -> ir.Site | None:
-    """File and line of a span outside TVM's own library, of an inlined function the outermost call; None if it has none."""
-    site = _span_site(span)
-    return None if site is None or _in_library(site.file) else site
-
-
-def statement_site(s: Any) -> ir.Site | None:
-    """File and line of a statement: where passes have dropped its span, or it never had one, of a part that begins it."""
-    parts = (getattr(s, name, None) for name in ("condition", "buffer"))
-    spans = [s.span, *(part.span for part in parts if part is not None)]
-    return next((site for span in spans if (site := user_site(span)) is not None), None)
-
-
-def _span_site(span: Any) -> ir.Site | None:
-    if span is None:
-        return None
-    if hasattr(span, "spans"):
-        sites = [_span_site(s) for s in span.spans]
-        found = [s for s in sites if s is not None]
-        return next((s for s in found if not _in_library(s.file)), found[0] if found else None)
-    return ir.Site(str(span.source_name.name), int(span.line))
-
-
-def _in_library(file: str) -> bool:
-    return file.startswith(_LIBRARY)
-
-
-_LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"
 
 
 class _Reader:
@@ -181,7 +152,7 @@ class _Reader:
                 else None
             )
         name, scope = self.name(b), str(b.scope())
-        new = ir.Buffer(name, str(b.dtype), elements, scope)
+        new = ir.Buffer(name, str(b.dtype), elements, scope, align_bytes=int(b.data_alignment))
         if data is not None:
             base = self.expr(data)
             if (
@@ -235,7 +206,7 @@ class _Reader:
     def read_AttrStmt(self, s: Any, out: list[ir.Stmt]) -> None:
         key = str(s.attr_key)
         if key == LINE_MARK and not self.marked:
-            self.site, self.marked = ir.Site(str(s.node.value), int(s.value)), True
+            self.site, self.marked = marked_site(s), True
             self.statement(s.body, out)
             self.marked = False
             return

@@ -15,9 +15,10 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
-from .tir import LINE_MARK, statement_site
+from .device_ir import Site
 from .tir_calls import Calls, new_calls
 from .tir_nodes import marked, memory, occurs, statement_text
+from .tir_places import LINE_MARK, marked_site, statement_site
 from .tvm_names import Region, buffer_of
 
 Path = tuple[tuple[str, int], ...]
@@ -128,8 +129,10 @@ class Code:
         for i, node in enumerate(_children(parent)):
             inner = _unmarked(node)
             if inner is not node:
-                self._file, self._line = str(node.node.value), int(node.value)
-            elif (site := statement_site(node)) is not None:
+                site: Site | None = marked_site(node)
+            else:
+                site = statement_site(node)
+            if site is not None:
                 self._file, self._line = site.file, site.line
             here = (*path, (slot, i))
             self.calls.note(inner)

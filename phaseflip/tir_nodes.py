@@ -10,8 +10,9 @@ from tvm import DataType, tirx
 from tvm.ir import Call, Range
 from tvm_ffi import structural_map, structural_walk
 
-from .tir import LINE_MARK, unmark_lines
+from .tir import unmark_lines
 from .tir_calls import new_calls
+from .tir_places import LINE_MARK
 from .tvm_names import Analyzer, StringImm, buffer_of
 
 if TYPE_CHECKING:

@@ -138,13 +138,17 @@ class _Translator:
         text = f"{self.constant(('instruction', decoded.mnemonic))}(g, {place}, {arguments})"
         self.block.mma |= decoded.mnemonic == "tcgen05.mma"
         if definition.waits:
+            if wants_value:  # the instruction writes it when the wait is over
+                slot = self.layout.slot(object())
+                self.layout.mutable.add(slot)
+                text = f"{text[:-1]}, result={slot})"
             self.end_block()
             self.line(f"wait = {text}")
             self.line(f"if wait is None: return {after.number}")
             self.line(f"g.pc = {after.number}; g.wait_site = {place}; return wait")
             self.block.successors.append(after.number)
             self.block = after
-            return "None"
+            return self.use(slot) if wants_value else "None"
         result = "None"
         if wants_value:
             slot = self.layout.slot(object())
@@ -169,7 +173,7 @@ class _Translator:
         for slot in self.iterations:
             self.use(slot)  # keeps the iteration numbers in the group's registers
         around = tuple(self.iterations), private, tuple(self.branches), tuple(self.extents)
-        place = Place(mnemonic, site.file, site.line, len(self.instructions), *around)
+        place = Place(mnemonic, site.file, site.line, len(self.instructions), *around, site.callers)
         self.instructions.append(place)
         return self.constant(("place", place, place.order))
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phaseflip import oracle
+from phaseflip import operators, oracle, poison
 from phaseflip.errors import BadInput
 from phaseflip.finding import Finding, Findings, Place, errors, render
 from phaseflip.gpu_run import current_gpu
-from phaseflip.inputs import make_inputs, numpy_dtype
-from phaseflip.kernel import Kernel
+from phaseflip.inputs import make_inputs
+from phaseflip.kernel import Kernel, Operands
 from phaseflip.kernel_files import one_line, users_code
 from phaseflip.oracle import OracleResult
 from phaseflip.schedule import parse_schedule
@@ -26,13 +28,16 @@ if TYPE_CHECKING:
 GATES = ("bound", "tolerance", "exact", "all")
 """Which oracle decides: one of the three, or every one that applies."""
 
+NO_REFERENCE = "there is no reference for what is not D[M, N] = A[M, K] B[N, K]^T"
+_NONE: Mapping[str, str | int | float] = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one run. `run` is the simulator's Run, D the output matrix (M, N).
+    """The outcome of one run. `run` is the simulator's Run, D the output matrix (M, N), or the first of several outputs.
 
-    `max_abs_error` is the gate's: |D - reference|, inf where only one of the two is finite.
-    `oracles` are, in order, tolerance, bound, exact and unwritten-output; `source` is where the
+    `max_abs_error` is the gate's: |D - reference|, inf where only one of the two is finite, NaN without a reference.
+    `oracles` are, in order, tolerance, bound, exact and unwritten-output, the last one for each output; `source` is where the
     kernel's factory stands.
     """
 
@@ -113,12 +118,17 @@ def verify(
     progress: Any = None,
     profile: str = "ptx",
     gpu: Gpu | None = None,
+    outputs: Sequence[str] = (),
+    scalars: Mapping[str, str | int | float] = _NONE,
 ) -> Verdict:
-    """Run `kernel` on `make_inputs(inputs, M, N, K, seed)` and judge D, poisoned beforehand.
+    """Run `kernel` on inputs by name and seed and judge its outputs, poisoned beforehand.
 
     It runs in the simulator, or on a GPU where one is given, or is the current one; there schedule, checks and profile
-    say nothing. The run passes if the gate's oracle does not fail, every element of D was written, and no finding is an
-    error. Raises BadInput for a bad shape, seed, kind of inputs, schedule or gate.
+    say nothing. A GEMM (`Kernel.gemm`) runs on `make_inputs(inputs, M, N, K, seed)`, and passes if the gate's oracle does
+    not fail, every element of D was written, and no finding is an error. Of another function, in the simulator alone,
+    `outputs` are the buffers to judge (by default those that it writes) and `scalars` the numbers that it takes by value;
+    no reference is known, so only elements that were never written and findings fail it.
+    Raises BadInput for a bad shape, seed, kind of inputs, schedule, gate, output or number.
     """
     gpu = gpu or current_gpu()
     if not isinstance(kernel, Kernel):
@@ -130,34 +140,20 @@ def verify(
     parse_schedule(schedule)
     Findings(checks, profile)  # refuses unknown names before anything is lowered
     shape = kernel.check_shape(M, N, K)
-    operands = kernel.operands(*shape)
-    A, B = make_inputs(inputs, *shape, seed, operands.dtype)
-    D = np.empty(shape[:2], numpy_dtype(operands.dtype))
-    oracle.fill_poison(D)
-    run: Any
-    if gpu is not None:
-        run = gpu.run(kernel, shape, (A, B, D))
-    else:
-        from phaseflip.simulator import simulate
-
-        run = simulate(
-            lowered(kernel, *shape),
-            (A, B, D),
-            schedule=schedule,
-            checks=checks,
-            progress=progress,
-            profile=profile,
+    operands = kernel.operands(*shape) if gpu is not None else kernel.gemm(*shape)
+    how = {"schedule": schedule, "checks": checks, "progress": progress, "profile": profile}
+    if gpu is not None and (outputs or scalars):
+        raise BadInput(
+            "outputs and numbers by value are chosen in the simulator alone (--device sim)"
         )
-    result = run.outputs[operands.names[2]]
-    oracles = [
-        oracle.seed_tolerance_test(result, A, B, kernel.tolerance, _reference(kernel)),
-        oracle.bound_test(result, A, B),
-        oracle.exact_test(result, A, B),
-        oracle.unwritten_test(result),
-    ]
+    if operands is not None and not scalars and tuple(outputs) in ((), operands.names[2:]):
+        run, result, oracles = _run_gemm(kernel, shape, operands, inputs, seed, gpu, how)
+        if all(r.passed is None for r in oracles if r.name == gate) and gate != "all":
+            reason = next(r.message for r in oracles if r.name == gate)
+            raise BadInput(f"the {gate} gate cannot judge inputs {inputs!r}: {reason}")
+    else:
+        run, result, oracles = _run_any(kernel, shape, inputs, seed, outputs, scalars, how)
     deciding = _deciding(oracles, gate)
-    if all(r.passed is None for r in deciding if r.name == gate) and gate != "all":
-        raise BadInput(f"the {gate} gate cannot judge inputs {inputs!r}: {deciding[0].message}")
     return Verdict(
         kernel=kernel.name,
         shape=shape,
@@ -178,9 +174,74 @@ def verify(
             checks=checks,
             profile=profile,
             gpu=gpu,
+            outputs=outputs,
+            scalars=scalars,
         ),
         source=_source_of(kernel),
     )
+
+
+Shape = tuple[int, int, int]
+Judged = tuple[Any, np.ndarray, list[OracleResult]]
+"""The run, D or the first output, and what the oracles say."""
+
+
+def _run_gemm(
+    kernel: Kernel, shape: Shape, operands: Operands, inputs: str, seed: int, gpu: Gpu | None, how: dict[str, Any]
+) -> Judged:  # fmt: skip
+    A, B = make_inputs(inputs, *shape, seed, operands.dtype)
+    D = np.empty(shape[:2], operators.numpy_dtype(operands.output_dtype))
+    poison.fill_poison(D)
+    run: Any
+    if gpu is not None:
+        run = gpu.run(kernel, shape, (A, B, D))
+    else:
+        from phaseflip.simulator import simulate
+
+        run = simulate(lowered(kernel, *shape), (A, B, D), **how)
+    D = run.outputs[operands.names[2]]
+    reference = _reference(kernel)
+    if (
+        operands.output_dtype != operands.dtype
+    ):  # a kernel with a reference of its own says its dtype
+        reference = functools.partial(oracle.reference, output=D.dtype)
+    oracles = [
+        oracle.seed_tolerance_test(D, A, B, kernel.tolerance, reference),
+        oracle.bound_test(D, A, B),
+        oracle.exact_test(D, A, B),
+        poison.unwritten_test(D),
+    ]
+    return run, D, oracles
+
+
+def _run_any(
+    kernel: Kernel,
+    shape: Shape,
+    inputs: str,
+    seed: int,
+    outputs: Sequence[str],
+    scalars: Mapping[str, str | int | float],
+    how: dict[str, Any],
+) -> Judged:
+    """The run of a function of any parameters; its outputs are judged by whether all of their elements were written."""
+    from phaseflip.arguments import make_arguments
+    from phaseflip.simulator import simulate
+
+    program = lowered(kernel, *shape)
+    given = make_arguments(program, shape, inputs, seed, outputs, scalars)
+    run = simulate(program, list(given.values.values()), **how)
+    oracles = [
+        OracleResult(name, None, float("nan"), f"not applicable: {NO_REFERENCE}")
+        for name in ("tolerance", "bound", "exact")
+    ]
+    again: dict[str, np.ndarray] = {}
+    found = {name: run.outputs[name] for name in given.outputs}
+    by_chance = [d for d in found.values() if not poison.certain(d.dtype)]
+    if not run.stopped and any(poison.unwritten(d).any() for d in by_chance):
+        second = list(given.poisoned_again().values.values())
+        again = simulate(program, second, **how | {"checks": "none"}).outputs
+    oracles += [poison.unwritten_test(d, name, again.get(name)) for name, d in found.items()]
+    return run, next(iter(found.values())), oracles
 
 
 def replay_line(
@@ -195,8 +256,12 @@ def replay_line(
     checks: str = "all",
     profile: str = "ptx",
     gpu: Gpu | None = None,
+    outputs: Sequence[str] = (),
+    scalars: Mapping[str, str | int | float] = _NONE,
 ) -> str:
     """Return the shell command that repeats a run."""
+    chosen = [word for name in outputs for word in ("--out", name)]
+    chosen += [word for pair in scalars.items() for word in ("--scalar", "=".join(map(str, pair)))]
     words = ["python", "-m", "phaseflip", "run", kernel, M, N, K, "--seed", seed]
     if gpu is None:
         words += ["--schedule", schedule]
@@ -207,7 +272,7 @@ def replay_line(
     for option, value in (("inputs", inputs), ("checks", checks), ("profile", profile)):
         if value != defaults[option]:
             words += [f"--{option}", value]
-    return shlex.join(map(str, words))
+    return shlex.join(map(str, [*words, *chosen]))
 
 
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
@@ -217,7 +282,7 @@ def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     from phaseflip.lowering import lower_once
 
     arch = default_arch(needed(kernel, kernel.check_shape(M, N, K)))
-    return lower_once(kernel.build(M, N, K), arch)
+    return lower_once(kernel.function(M, N, K), arch)
 
 
 def _deciding(oracles: list[OracleResult], gate: str) -> list[OracleResult]:
@@ -250,7 +315,7 @@ def _reference(kernel: Kernel) -> Callable[[np.ndarray, np.ndarray], np.ndarray]
 def _gate_error(oracles: list[OracleResult], gate: str) -> float:
     """The gate's largest error; the bound's where the gate is "all" or does not apply."""
     errors = {r.name: r.max_abs_error for r in oracles if r.passed is not None}
-    return errors.get(gate, errors["bound"])
+    return errors.get(gate, errors.get("bound", float("nan")))
 
 
 def _source_of(kernel: Kernel) -> Place:

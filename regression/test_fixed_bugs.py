@@ -11,7 +11,8 @@ import numpy as np
 
 from phaseflip import lower, simulate
 from phaseflip.finding import Place
-from phaseflip.machine.barriers import BarrierWait, NamedBarrier
+from phaseflip.machine.barriers import BarrierWait
+from phaseflip.machine.named_barrier import Arrival, NamedBarrier
 from phaseflip.mutant import make_mutant, run_item
 from phaseflip.vector_clock import Clock
 from phaseflip.verify import verify
@@ -157,12 +158,13 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     """Others complete ten rounds of the barrier before it goes on from the first."""
     told = []
     detector = SimpleNamespace(acquire=lambda group, clock, everything: told.append(clock))
-    barrier = NamedBarrier(1, SimpleNamespace(live_threads=64), 64)
-    sleeper = BarrierWait(barrier, barrier.round)
+    cta = SimpleNamespace(live_threads=64, threads=64, detector=None)
+    barrier, g = NamedBarrier(1, cta), SimpleNamespace(cta=cta, n=64, lanes=np.arange(64))
     clocks = [Clock.zero(2) for _ in range(11)]
-    for clock in clocks:
-        barrier.round.clocks.append(clock)
-        barrier.arrive(Place(), 64)
+    arrivals = [Arrival(Place("bar.sync"), g.lanes, 64, clock) for clock in clocks]
+    for arrival in arrivals:
+        barrier.arrive(g, arrival)
+    sleeper = BarrierWait(barrier, arrivals[0])
     assert sleeper.ready()
     sleeper.finish(SimpleNamespace(cta=SimpleNamespace(detector=detector)))
     assert told == clocks[:1]

@@ -96,7 +96,7 @@ def test_a_folder_gives_back_what_was_written(tmp_path: Path) -> None:
     assert one.file(".so").name == "mine.py_f-128x256x64-sm_90a.so"
     kernel = one.as_kernel()
     assert kernel.check_shape(128, 256, 64) == (128, 256, 64)
-    assert kernel.operands(128, 256, 64) == (("A", "B", "D"), "float16")
+    assert kernel.operands(128, 256, 64) == (("A", "B", "D"), "float16", "float16")
     assert kernel.needs == (9, 0) and kernel.tolerance.rtol == 0.02
     with pytest.raises(BadInput, match="compiled ahead of time and has no source here"):
         kernel.build(128, 256, 64)

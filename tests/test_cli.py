@@ -151,7 +151,14 @@ def test_options_reach_the_run(run: Any, fake: Any) -> None:
     calls = fake(report())
     run(*RUN, "--seed", 7, "--schedule", "random:5", "--inputs", "integers", "--device", "sim")
     expected = {"shape": (128, 256, 64), "seed": 7, "schedule": "random:5", "inputs": "integers"}
-    expected |= {"progress": None, "checks": "all", "profile": "ptx", "gpu": None}
+    expected |= {
+        "progress": None,
+        "checks": "all",
+        "profile": "ptx",
+        "gpu": None,
+        "outputs": [],
+        "scalars": {},
+    }
     assert calls == expected
     run(*RUN, "--checks", "races,protocol", "--profile", "practice")
     assert (calls["checks"], calls["profile"]) == ("races,protocol", "practice")

@@ -56,7 +56,8 @@ def test_what_is_a_note_in_practice_only():
     lenient = {name for name, rule in RULES.items() if rule.ptx != rule.practice}
     assert lenient == {
         "missing-proxy-fence:read", "missing-tcgen05-fence", "race:restrict", "scope-too-narrow",
-        "peer-not-launched", "out-of-bounds:parity",
+        "peer-not-launched", "out-of-bounds:parity", "peer-exited:commit", "race:equal", "output-overwritten:equal",
+        "divergent-collective:parted",
     }  # fmt: skip
 
 
@@ -110,7 +111,8 @@ def test_keys_that_scripts_rely_on():
     found = json.loads(json.dumps(RACE.to_json()))
     assert found == {
         "code": "race", "severity": "error", "memory": "shared", "kind": "raw", "file": "k.py", "line": 7,
-        "other": {"file": "k.py", "line": 4}, "message": "a reads what b writes: no barrier", "fix": "sync", "count": 1,
+        "mnemonic": "ld.shared", "callers": [], "message": "a reads what b writes: no barrier", "fix": "sync", "count": 1,
+            "other": {"file": "k.py", "line": 4, "mnemonic": "st.shared", "callers": []},
     }  # fmt: skip
     alone = Finding("tmem-leak", "w", place=A).to_json()
     assert alone["other"] is None and alone["memory"] is None and alone["kind"] is None

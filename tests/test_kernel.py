@@ -131,7 +131,7 @@ def test_list_kernels() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_operands(name: str) -> None:
-    assert find_kernel(name).operands(128, 128, 64) == (("A", "B", "D"), "float16")
+    assert find_kernel(name).operands(128, 128, 64) == (("A", "B", "D"), "float16", "float16")
 
 
 def test_build_is_cached_by_shape() -> None:
@@ -186,7 +186,7 @@ def test_kernel_by_path(tmp_path: Path) -> None:
     text = f"{write(tmp_path)}:factory"
     kernel = find_kernel(text)
     assert kernel.name == text and kernel.shape_rule is None
-    assert kernel.operands(3, 5, 7) == (("A", "B", "D"), "float16")
+    assert kernel.operands(3, 5, 7) == (("A", "B", "D"), "float16", "float16")
     assert find_kernel(text).build(3, 5, 7) is kernel.build(3, 5, 7)
 
 

@@ -172,15 +172,17 @@ def test_releases_of_the_supported_series_are_accepted(monkeypatch, version):
     lower(func)
 
 
-def test_a_parameter_that_is_no_buffer_is_refused():
+def test_a_parameter_that_is_neither_buffer_nor_number_is_refused():
     @T.prim_func
-    def kernel(A: T.Buffer((N,), "int32"), n: T.int32):
+    def kernel(A: T.Buffer((N,), "int32"), n: T.handle):
         T.device_entry()
         bx = T.cta_id([1])
         tid = T.thread_id([N])
-        A[tid] = n
+        A[tid] = 1
 
-    with pytest.raises(BadInput, match="parameter n "):
+    with pytest.raises(
+        BadInput, match="parameter n of the kernel is neither a buffer nor a number"
+    ):
         lower(kernel)
 
 

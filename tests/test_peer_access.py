@@ -35,7 +35,7 @@ def thread_access(peers, epoch, line=1):
 
 
 def findings(peers, own=True):
-    return [(f.code, f.line) for f in peers.findings(NAMES, own)]
+    return [(f.code, f.line) for f, _ in peers.findings(NAMES, own)]
 
 
 def test_an_access_in_the_past_of_the_exit_is_safe():
@@ -49,7 +49,7 @@ def test_an_access_that_is_only_visible_to_nobody_who_exits_is_not():
     peers = PeerAccesses()
     thread_access(peers, 2)
     peers.exited(0, past(9, 1, 0))
-    (finding,) = peers.findings(NAMES, True)
+    ((finding, _),) = peers.findings(NAMES, True)
     assert (finding.code, finding.place) == ("peer-exited", place(1))
     assert finding.what == "st.shared of CTA 5 warp 0 accesses memory of CTA 4"
     assert "no thread of CTA 4 knows" in finding.why and "cluster barrier" in finding.fix
@@ -105,7 +105,7 @@ def test_what_a_cta_leaves_in_flight_itself_is_told_when_asked_for():
     peers.exited(1, past(1, 1, 0))
     assert findings(peers, own=False) == [("peer-exited", 4)]
     assert findings(peers) == [("peer-exited", 3), ("peer-exited", 4)]
-    mine, others = peers.findings(NAMES, True)
+    (mine, _), (others, _) = peers.findings(NAMES, True)
     assert "before it exits" in mine.fix and "cluster barrier" in others.fix
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.shadow_memory import PAGE, UNIT, Event, Region, Shadow, numbers, rescaled
+from phaseflip.shadow_memory import PAGE, UNIT, Event, Region, Shadow, numbers
 
 SIZE = 3 * PAGE + 64
 
@@ -58,15 +58,6 @@ def test_numbers_are_the_distinct_ones_without_zero(found):
     assert numbers(np.array(found or [0])) == expected
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, unique=True))
-def test_rescaling_to_bytes_and_back(units):
-    at = np.array(sorted(units))
-    fine = rescaled(at, UNIT, 1)
-    assert fine.tolist() == [b for u in at.tolist() for b in range(u * UNIT, u * UNIT + UNIT)]
-    assert rescaled(fine, 1, UNIT).tolist() == at.tolist()
-    assert rescaled(at, UNIT, UNIT) is at
-
-
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(1, 3), st.data())
 def test_an_event_knows_who_touched_each_unit(units, repeat, data):
     """Thread i // repeat touched units[i]; a unit may be touched by several."""
@@ -90,6 +81,5 @@ def test_an_event_knows_who_touched_each_unit(units, repeat, data):
 
 def test_a_region_names_the_extent_of_what_is_masked():
     region = Region("memory", np.array([4, 9, 6]), UNIT, None)
-    assert region.extent() == (64, 159)
     assert region.at(np.array([True, False, True])) == ("memory", 64, 111)
     assert region.at(None) == ("memory", 64, 159)

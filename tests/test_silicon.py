@@ -17,7 +17,8 @@ from phaseflip import cli, cuda_runtime, silicon, silicon_launch, silicon_report
 from phaseflip.errors import BadInput
 from phaseflip.inputs import make_inputs
 from phaseflip.isolation import Ended
-from phaseflip.oracle import fill_poison, reference
+from phaseflip.oracle import reference
+from phaseflip.poison import fill_poison
 from phaseflip.prebuilt import find_prebuilt
 from tests.test_build import made, needs_nvcc
 

@@ -207,6 +207,26 @@ def test_problems_name_what_fails_a_study() -> None:
     assert "k a" in found[1] and "deadlock" in found[1] and "does not build: k d" in found[2]
 
 
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_catalogued_fault_under_another_name_in_one_run_fails_the_study(where: int) -> None:
+    fates = ["killed as expected"] * 3
+    fates[where] = "killed otherwise"
+    about = {"kind": "catalogue", "catalogued": True, "codes": ["race tmem raw"]}
+    runs = [outcome(fate, rows=128 + i, **about) for i, fate in enumerate(fates)]
+    (mutant,) = mutants(settle(runs))
+    assert mutant.fate == "killed otherwise"
+    (problem,) = problems([mutant])
+    assert problem.startswith("not reported as the catalogue says: k f at ")
+    assert problem.endswith(f", at {128 + where}x1x1 under eager (1 of 3 runs): race tmem raw")
+
+
+def test_a_catalogued_fault_that_does_not_end_in_one_run_fails_the_study() -> None:
+    late = outcome_of(item() | {"kind": "catalogue"}, Ended(TIMED_OUT, "over 60 s"))
+    known = outcome("killed as expected", rows=256, kind="catalogue", catalogued=True)
+    (problem,) = problems(mutants([late, known]))
+    assert "time-out" in problem
+
+
 def test_outcomes_of_runs_that_did_not_return() -> None:
     assert outcome_of(item(), Ended(RETURNED, {"fate": "survived"})) == {"fate": "survived"}
     crashed = outcome_of(item(), Ended(CRASHED, "signal SIGSEGV", "stack", 1.5))

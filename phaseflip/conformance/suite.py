@@ -25,7 +25,7 @@ from ..errors import BadInput, SimulatorFault
 from ..folders import written_whole
 from ..isolation import RAISED, RETURNED, WorkerPool
 from ..json_files import has_keys, read_json
-from . import cluster, matrix, scalar, sync, tma, wgmma
+from . import cluster, handoffs, matrix, scalar, sync, tma, wgmma
 from .case import FAMILIES, Family, Program
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "cluster",
     "compare",
     "families_for",
+    "handoffs",
     "matrix",
     "scalar",
     "sync",

@@ -4,15 +4,20 @@ Importing this package registers every instruction.
 """
 
 from . import (
+    barrier_reductions,
     barriers,
     bulk_copy,
     cluster_barrier,
     commit,
+    cp_async,
     hints,
+    launch_control,
     mbarrier_instructions,
+    mbarrier_polls,
     memory,
     register_pool,
     special_registers,
+    strong_accesses,
     tensor_copy,
     tensor_core,
     tensor_memory,
@@ -24,15 +29,20 @@ from . import (
 )
 
 __all__ = [
+    "barrier_reductions",
     "barriers",
     "bulk_copy",
     "cluster_barrier",
     "commit",
+    "cp_async",
     "hints",
+    "launch_control",
     "mbarrier_instructions",
+    "mbarrier_polls",
     "memory",
     "register_pool",
     "special_registers",
+    "strong_accesses",
     "tensor_copy",
     "tensor_core",
     "tensor_memory",

@@ -1,156 +1,55 @@
-"""Named barriers of a CTA: bar.sync with id and thread count.
+"""Instructions of the named barriers of a CTA, and fence.
 
-Source: PTX ISA 9.1, bar / barrier.
+Source: PTX ISA 9.1, bar / barrier, fence.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..finding import Finding, agree
 from ..instructions import instruction
-from ..vector_clock import Clock, join
 from .divergence import Parted, split
+from .named_barrier import Arrival, NamedBarrier
+from .warp import WARP
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
     from ..finding import Place
-    from .cta import CTA
     from .warp import Group
 
 BARRIERS = 16
 
 
-class Round:
-    """One use of a barrier, and what its threads knew when they arrived."""
-
-    __slots__ = ("complete", "clocks", "_joined")
-
-    def __init__(self) -> None:
-        self.complete = False
-        self.clocks: list[Clock] = []
-        self._joined: Clock | None = None
-
-    def clock(self) -> Clock:
-        """What all of its threads knew."""
-        if self._joined is None:
-            self._joined = join(self.clocks)
-        return self._joined
-
-
-class NamedBarrier:
-    """One of the 16 barriers of a CTA, as used with one count: threads that have arrived in this round, and from where.
-
-    `count` threads complete a round, None: all of the CTA that have not exited. Uses of a barrier with different counts
-    must be ordered; where they are not, each goes on as if it were alone, whoever comes first.
-    """
-
-    __slots__ = ("number", "cta", "count", "arrived", "round", "places", "last", "entered")
-
-    def __init__(self, number: int, cta: CTA, count: int | None) -> None:
-        self.number, self.cta, self.count = number, cta, count
-        self.arrived = 0
-        self.round = Round()
-        self.places: set[Place] = set()
-        """From where the current round has been entered, or, before anybody has, the last one."""
-        self.last: Round | None = None
-        self.entered: Counter[Any] = Counter()
-        """Position in the program -> threads that have entered from there: no more than `count`, or rounds mix."""
-
-    def arrive(self, place: Place, threads: int) -> None:
-        """`threads` threads arrive."""
-        if not self.arrived:
-            self.places = set()
-        self.places.add(place)
-        self.arrived += threads
-        self.settle()
-
-    def expected(self) -> int:
-        """Threads that complete a round."""
-        return self.cta.live_threads if self.count is None else self.count
-
-    def settle(self) -> None:
-        """Complete the round when everybody is there (also called when a thread exits)."""
-        if self.arrived and self.arrived >= self.expected():
-            if self.count is None and self.arrived < self.cta.threads:
-                self.cta.cluster.findings.add(_exited(self), "exited")
-            self.arrived = 0
-            self.round.complete = True
-            self.last, self.round = self.round, Round()
-
-    def may_be_in_use(self, g: Group) -> bool:
-        """Whether nothing tells the threads of a group that the last round is over."""
-        if self.arrived:
-            return True
-        detector = g.cta.detector
-        if self.last is None or detector is None:
-            return False
-        return not detector.knows_clock(g, self.last.clock())
-
-
-class NamedBarriers:
-    """The 16 barriers of a CTA, each by the counts that it has been used with."""
-
-    def __init__(self, cta: CTA) -> None:
-        self.cta = cta
-        self.used: dict[int, dict[int | None, NamedBarrier]] = {}
-
-    def __iter__(self) -> Iterator[NamedBarrier]:
-        return (barrier for counts in self.used.values() for barrier in counts.values())
-
-    def enter(self, g: Group, place: Place, number: int, count: int | None) -> NamedBarrier:
-        """The barrier of that number and count; a group is about to arrive. Reports clashes with other counts."""
-        counts = self.used.setdefault(number, {})
-        found = counts.get(count)
-        if found is None:
-            found = counts[count] = NamedBarrier(number, self.cta, count)
-        if len(counts) > 1:
-            for other in counts.values():
-                if other is not found and other.may_be_in_use(g):
-                    for where in other.places:
-                        g.cta.report(_clash(found, place, other, where))
-        return found
-
-
-def _clash(a: NamedBarrier, place: Place, b: NamedBarrier, where: Place) -> Finding:
-    """Two uses of one barrier with different counts, named in the order of the program."""
-    entries = sorted([(place, a.count), (where, b.count)], key=lambda entry: entry[0].order)
-    (first, one), (second, another) = entries
-    counts = ["all threads" if count is None else f"count {count}" for count in (another, one)]
-    return Finding(
-        "barrier-mismatch",
-        f"line {first.line} enters it with {counts[1]}, and nothing orders the two uses",
-        place=second,
-        other=first,
-        what=f"barrier {a.number} is entered with {counts[0]}",
-        fix="enter a barrier with one count, or give the second use an id of its own",
-    )
-
-
 class BarrierWait:
-    """A group that has arrived and waits for the round to complete."""
+    """A group that has arrived and waits for its phase to complete."""
 
-    __slots__ = ("barrier", "round")
+    __slots__ = ("barrier", "arrival")
 
-    def __init__(self, barrier: NamedBarrier, arrived_in: Round) -> None:
-        self.barrier, self.round = barrier, arrived_in
+    def __init__(self, barrier: NamedBarrier, arrival: Arrival) -> None:
+        self.barrier, self.arrival = barrier, arrival
 
     def ready(self) -> bool:
-        """The round is complete."""
-        return self.round.complete
+        """The phase is complete."""
+        return self.arrival.phase is not None
 
     def finish(self, group: Group) -> None:
-        """Everything that the threads of the round did before is ordered before what follows."""
+        """Everything that the threads of the phase did before is ordered before what follows."""
         if group.cta.detector is not None:
-            group.cta.detector.acquire(group, self.round.clock(), everything=True)
+            assert self.arrival.phase is not None
+            group.cta.detector.acquire(group, self.arrival.phase.clock(), everything=True)
 
     def describe(self) -> str:
         """Which barrier, and how many of its threads have come."""
-        b = self.barrier
-        return f"bar.sync {b.number}: {b.arrived} of {b.expected()} threads have arrived"
+        b, count = self.barrier, self.arrival.count
+        return (
+            f"bar.sync {b.number}: {b.arrived(count)} of {b.expected(count)} threads have arrived"
+        )
 
 
 @instruction("bar.sync", waits=True, uniform=("barrier", "count"))
@@ -161,18 +60,8 @@ def bar_sync(
 
     `a` is 0 to 15; b a multiple of the warp size. The same as barrier.sync.aligned: whole warps, all lanes together.
     """
-    if not g.whole_warps():
-        part = g.agents(g.in_partial_warps())
-        g.cta.report(
-            Finding(
-                "divergent-collective",
-                "bar.sync is executed by whole warps, all lanes together",
-                place=place,
-                what=f"only {part} {agree(part, 'reaches', 'reach')} bar.sync {barrier}",
-                fix="move the barrier out of the branch that separates the lanes",
-            )
-        )
-    return _sync(g, place, barrier, count, aligned=count is None)
+    check_whole_warps(g, place, barrier)
+    return meet(g, place, barrier, count)
 
 
 @instruction("barrier.sync", waits=True, uniform=("barrier", "count"))
@@ -180,19 +69,39 @@ def barrier_sync(
     g: Group, place: Place, barrier: int, count: int | None
 ) -> BarrierWait | Parted | None:
     """barrier.sync a, b: as bar.sync, but lanes of a warp may arrive apart, and threads at different instructions."""
-    return _sync(g, place, barrier, count, aligned=False)
+    return meet(g, place, barrier, count)
 
 
-def _sync(
-    g: Group, place: Place, barrier: int, count: int | None, aligned: bool
+def check_whole_warps(g: Group, place: Place, barrier: int) -> None:
+    """A finding where an aligned instruction on a barrier is reached by part of a warp."""
+    if not g.whole_warps():
+        part = g.agents(g.in_partial_warps())
+        g.cta.report(
+            Finding(
+                "divergent-collective",
+                f"{place.mnemonic} is executed by whole warps, all lanes together",
+                place=place,
+                what=f"only {part} {agree(part, 'reaches', 'reach')} {place.mnemonic} {barrier}",
+                fix="move the barrier out of the branch that separates the lanes",
+            )
+        )
+
+
+def meet(
+    g: Group,
+    place: Place,
+    barrier: int,
+    count: int | None,
+    votes: np.ndarray | None = None,
+    wait_of: Callable[[NamedBarrier, Arrival], BarrierWait] = BarrierWait,
 ) -> BarrierWait | Parted | None:
-    """Arrive and wait; `aligned`: all threads of the CTA execute this very instruction."""
-    if count is not None and g.n > count and g.warps > 1:
-        g.cta.counts[place.order] -= g.warps  # more than a round takes: warp by warp
+    """Arrive, with votes for a reduction, and wait; warp by warp where barriers complete late."""
+    if g.warps > 1 and g.cta.cluster.late_barriers:
+        g.cta.counts[place.order] -= g.warps
         return split(g, g.lanes >> 5, g.pc, EXIT)
     g.cta.bytes["waits"] += g.warps
-    found = _arrive(g, place, barrier, count, aligned)
-    wait = BarrierWait(found[0], found[1])
+    found = _barrier(g, place, barrier, count)
+    wait = wait_of(found, _arrive(g, place, found, count, votes))
     if not wait.ready():
         return wait
     wait.finish(g)
@@ -202,75 +111,61 @@ def _sync(
 @instruction("bar.arrive", uniform=("barrier", "count"))
 def bar_arrive(g: Group, place: Place, barrier: int, count: int) -> None:
     """bar.arrive a, b: arrive at barrier a, which b threads complete, without waiting."""
-    _arrive(g, place, barrier, count)
+    found = _barrier(g, place, barrier, count)
+    if g.warps == 1 or not g.cta.cluster.late_barriers:
+        _arrive(g, place, found, count)
+        return
+    position, released = g.position(place), []
+    for warp in g.warp_ids():
+        inside = g.view(g.lanes >> 5 == warp)
+        clock = None if g.cta.detector is None else g.cta.detector.release(inside)
+        released.append((inside, clock))
+    for inside, clock in released:
+        found.pending.append(Arrival(place, inside.lanes, count, clock, position))
 
 
 def _arrive(
-    g: Group, place: Place, barrier: int, count: int | None, aligned: bool = False
-) -> tuple[NamedBarrier, Round]:
-    """The barrier, and the round that the group has arrived in."""
-    if not 0 <= barrier < BARRIERS:
+    g: Group, place: Place, barrier: NamedBarrier, count: int | None, votes: np.ndarray | None = None
+) -> Arrival:  # fmt: skip
+    """The arrival of a group, of one warp where barriers complete late."""
+    clock = None if g.cta.detector is None else g.cta.detector.release(g)
+    arrival = Arrival(place, g.lanes, count, clock)
+    arrival.votes = votes
+    if g.cta.cluster.late_barriers:
+        arrival.position = g.position(place)
+        barrier.pending.append(arrival)
+    else:
+        barrier.arrive(g, arrival)
+    return arrival
+
+
+def _barrier(g: Group, place: Place, number: int, count: int | None) -> NamedBarrier:
+    """The barrier of that number; KernelFault if a CTA has none, a finding for a count that no barrier can have."""
+    if not 0 <= number < BARRIERS:
         raise KernelFault(
             "barrier-mismatch",
-            f"bar.sync {barrier}: a CTA has barriers 0 to {BARRIERS - 1}",
+            f"bar.sync {number}: a CTA has barriers 0 to {BARRIERS - 1}",
             f"use an id from 0 to {BARRIERS - 1}, and a different one for each set of threads",
         )
-    found = g.cta.barriers.enter(g, place, barrier, count)
-    if count is not None:
-        position = g.position(place)
-        found.entered[position] += g.n
-        if found.entered[position] > count:
-            g.cta.report(
-                Finding(
-                    "barrier-mismatch",
-                    f"{count} threads complete a round of it, but more of them come to this instruction",
-                    place=place,
-                    what=f"barrier {barrier} is entered with count {count}",
-                    fix="make the count the number of threads that execute it, or give each group an id of its own",
-                )
+    if count is not None and (count % WARP or count <= 0):
+        g.cta.report(
+            Finding(
+                "barrier-mismatch",
+                f"the count of a barrier is a multiple of the warp size, {WARP}: whole warps arrive",
+                place=place,
+                what=f"barrier {number} is entered with count {count}",
+                fix=f"let whole warps take part, and count {WARP} threads for each",
             )
-    if aligned and found.arrived:
-        for other in found.places - {place}:
-            g.cta.report(_two_instructions(found, *sorted([other, place], key=lambda p: p.order)))
-    arrived_in = found.round
-    if g.cta.detector is not None:
-        arrived_in.clocks.append(g.cta.detector.release(g))
-    found.arrive(place, g.n)
-    return found, arrived_in
-
-
-def _two_instructions(barrier: NamedBarrier, first: Place, second: Place) -> Finding:
-    """Threads of one round have entered a barrier of the whole CTA at two instructions."""
-    return Finding(
-        "divergent-collective",
-        "bar.sync without a thread count is one instruction that all threads of the CTA execute",
-        place=first,
-        other=second,
-        what=f"some threads enter barrier {barrier.number} at line {first.line}, others at line {second.line}",
-        fix="in a branch, use a barrier with an id and a thread count of its own (T.cuda.warpgroup_sync)",
-    )
-
-
-def _exited(barrier: NamedBarrier) -> Finding:
-    """Threads of the CTA had exited when the others met at a barrier of the whole CTA.
-
-    The text has it both ways: bar.sync is `.aligned`, "all threads in CTA will execute the same" instruction; but it waits
-    for threads that have not exited, and `exit` releases barriers that wait for all.
-    """
-    return Finding(
-        "divergent-collective",
-        "bar.sync is .aligned, executed by all threads of the CTA; that exited threads are excused is a rule of `exit`",
-        place=min(barrier.places, key=lambda p: p.order),
-        what=f"{barrier.arrived} of {barrier.cta.threads} threads meet at barrier {barrier.number}; the others have exited",
-        fix="let every thread of the CTA stay until its last barrier, or give the barrier a thread count",
-    )
+        )
+    return g.cta.barriers.barrier(number)
 
 
 @instruction("fence")
 def fence(g: Group, place: Place, sem: str, scope: str) -> None:
-    """fence.sem.scope: releases what the thread did before to whoever observes its later relaxed arrivals.
+    """fence.sem.scope: releases what the thread did before to whoever observes its later relaxed arrivals or strong stores.
 
-    Other synchronisation through memory is not modelled.
+    What its earlier strong loads have read is acquired.
     """
     if g.cta.detector is not None:
+        g.cta.detector.flags.fence(g.cta.detector, g, scope)
         g.cta.detector.fence_release(g, "cta" if scope == "cta" else "cluster")

@@ -9,6 +9,7 @@ Source: PTX ISA 9.1, cp.async.bulk, cp.async.bulk.commit_group, cp.async.bulk.wa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,7 @@ from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .mbarrier_instructions import intended_phase
 from .memory import RAW, SHARED_BASE, Memory, memory_of
 from .operation import ThreadOperation
+from .pipes import Awaited
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -133,13 +135,32 @@ class Store(ThreadOperation):
 
 
 class BulkGroups:
-    """Bulk groups of one thread: stores not yet committed, and the committed groups, oldest first."""
+    """Bulk groups of one thread: stores not yet committed, and the committed groups, oldest first.
 
-    __slots__ = ("open", "groups")
+    `read` and `done` count the groups, oldest first, that its waits cover: their sources read, or all of it done.
+    """
+
+    __slots__ = ("open", "groups", "read", "done")
 
     def __init__(self) -> None:
         self.open: list[Store] = []
         self.groups: list[list[Store]] = []
+        self.read = self.done = 0
+
+    def uncovered(self, reads_only: bool) -> Iterator[tuple[int, Store]]:
+        """(how many groups are newer, store) of the groups that no wait covers so far, newest first."""
+        for at in range(len(self.groups) - 1, (self.read if reads_only else self.done) - 1, -1):
+            for store in self.groups[at]:
+                yield len(self.groups) - 1 - at, store
+
+    def wait(self, newest: int, reads_only: bool) -> list[Store]:
+        """A wait for all but the newest groups: the stores that no wait has covered so far."""
+        end = max(len(self.groups) - newest, 0)
+        first = self.read if reads_only else self.done
+        self.read = max(self.read, end)
+        if not reads_only:
+            self.done = max(self.done, end)
+        return [store for group in self.groups[first:end] for store in group]
 
 
 def copy_to(
@@ -152,6 +173,7 @@ def copy_to(
     if g.cta.detector is not None:
         name = ("tma", g.cta.rank, *queue, box.cta.rank)
         ticket = g.cta.detector.issue(g, thread, name, place, g.agents(thread))
+        g.cta.detector.homes[ticket.component] = barrier.cta.rank
     return Copy(box, barrier, intended_phase(g, barrier), ticket)
 
 
@@ -160,7 +182,7 @@ def start_load(g: Group, place: Place, thread: int, copies: list[Copy]) -> None:
     for copy in copies:
         copy.barrier.loads_in_flight[copy.phase] += 1
     load = Load(g.cta, place, thread, copies)
-    g.cta.cluster.issue(("tma", g.cta.rank, thread, id(load)), load)
+    g.cta.cluster.issue(None, load)
 
 
 def start_store(g: Group, place: Place, thread: int, box: Bytes) -> None:
@@ -316,13 +338,13 @@ class BulkWait:
         self.reads_only = reads_only
         self.awaited: list[tuple[int, Store]] = []
         for thread in group.lanes.tolist():
-            groups = group.cta.bulk_groups.setdefault(thread, BulkGroups()).groups
-            for committed in groups[: max(len(groups) - newest, 0)]:
-                self.awaited += [(thread, operation) for operation in committed]
+            groups = group.cta.bulk_groups.setdefault(thread, BulkGroups())
+            self.awaited += [(thread, store) for store in groups.wait(newest, reads_only)]
+        self.stores = Awaited(store for _, store in self.awaited)
 
     def ready(self) -> bool:
         """The awaited groups have landed."""
-        return all(operation.done for _, operation in self.awaited)
+        return self.stores.landed()
 
     def finish(self, group: Group) -> None:
         """The threads know that their stores have been read, and, unless .read, that they are done."""
@@ -335,7 +357,7 @@ class BulkWait:
 
     def describe(self) -> str:
         """How many stores are in flight."""
-        return f"cp.async.bulk.wait_group for {sum(not o.done for _, o in self.awaited)} stores in flight"
+        return f"cp.async.bulk.wait_group for {len(self.stores)} stores in flight"
 
 
 @instruction("cp.async.bulk.wait_group", waits=True)
@@ -346,14 +368,14 @@ def cp_async_bulk_wait_group(
 
     `.read` waits only until their sources have been read.
     """
-    wait = BulkWait(g, newest, reads_only)
     if g.cta.detector is not None:
         for thread in g.lanes.tolist():
-            committed = list(enumerate(reversed(g.cta.bulk_groups[thread].groups)))
-            reads = [(newer, store.read) for newer, stores in committed for store in stores]
-            writes = [(newer, store.write) for newer, stores in committed for store in stores]
+            groups = g.cta.bulk_groups.setdefault(thread, BulkGroups())
+            reads = ((newer, store.read) for newer, store in groups.uncovered(True))
+            writes = ((newer, store.write) for newer, store in groups.uncovered(reads_only))
             g.cta.detector.wait_group(g, place, newest, reads, False)
             g.cta.detector.wait_group(g, place, newest, writes, reads_only)
+    wait = BulkWait(g, newest, reads_only)
     if not wait.ready():
         return wait
     wait.finish(g)

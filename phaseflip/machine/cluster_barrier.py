@@ -16,8 +16,8 @@ from ..errors import KernelFault
 from ..finding import Finding, agree
 from ..instructions import instruction
 from ..vector_clock import join
-from .barriers import Round
 from .memory import RANK_SHIFT, SHARED_BASE
+from .named_barrier import Round
 
 if TYPE_CHECKING:
     from ..finding import Place

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,22 +10,26 @@ import numpy as np
 from ..errors import KernelFault
 from ..operators import numpy_dtype
 from ..shadow_memory import Shadow
-from .barriers import NamedBarriers
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .named_barrier import NamedBarriers
+from .pipes import Pipes
 from .register_pool import RegisterPool
-from .registers import WrittenRegisters
+from .registers import Bits, WrittenRegisters
 from .tensor_core import TensorCore
 from .tensor_memory import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
     from ..finding import Finding, Findings, Place
+    from ..launch_control import LaunchControl
     from ..program import Program
     from ..race_detector import RaceDetector
     from .bulk_copy import BulkGroups
+    from .cp_async import ThreadCopies
     from .tensor_map import TensorMap
     from .tensor_memory import PairAllocation
+    from .tensor_transfers import Transfer
     from .warp import Group, Join
     from .warpgroup_mma import WarpState
 
@@ -78,8 +81,10 @@ class CTA:
         self.detector = cluster.detector
         if self.detector is not None:
             self.shared.shadow = Shadow(shared_bytes, initialised=False)
-        self.loading: dict[int, list[tuple[int, int, Place]]] = {}
-        """Warp -> (first byte, end, place) of register ranges that an unfinished tcgen05.ld will write."""
+        self.loading: dict[int, dict[Place, Bits]] = {}
+        """Warp -> place of unfinished tcgen05.ld or wgmma.mma_async -> the bytes of registers that they will write."""
+        self.transfers: dict[tuple[str, int], list[Transfer]] = {}
+        """("ld" or "st", warp) -> its transfers since its last wait for them."""
         self.globals = cluster.globals
         self.frame_bytes = program.frame_bytes
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
@@ -90,6 +95,10 @@ class CTA:
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
         """Thread -> its bulk groups."""
+        self.cancel_failed: Place | None = None
+        """Where a thread has observed that a request to cancel a cluster failed."""
+        self.copies: dict[int, ThreadCopies] = {}
+        """Thread -> its copies by cp.async."""
         self.warpgroup_mma: dict[int, WarpState] = {}
         """Warp -> its wgmma-groups."""
         self.counts = cluster.counts
@@ -152,8 +161,14 @@ class Cluster:
         self.groups: list[Group] = []
         self.joins: list[Join] = []
         self.mbarriers: dict[int, Mbarrier] = {}
-        self.pipes: dict[Any, deque[AsyncOperation]] = {}
+        self.pipes: Pipes[AsyncOperation] = Pipes()
         self.barrier = ClusterBarrier(self, threads)
+        self.launch_control: LaunchControl | None = None
+        """The clusters of the launch that have not started."""
+        self.looks: dict[tuple[int, int, int], bytes] = {}
+        """(Rank of the CTA, first lane, instruction) -> what a strong load has found there."""
+        self.late_barriers = False
+        """Whether named barriers complete only when nothing else can happen."""
         self.multicasts: set[Place] = set()
         """Bulk loads with a cta_mask that have been issued."""
         self.cta_groups: dict[int, Place] = {}
@@ -161,10 +176,8 @@ class Cluster:
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
 
     def to_come(self) -> int:
-        """Clusters of the launch that start once this one has ended: one runs after the other, in grid order."""
-        axes = self.ctas[0].axes
-        (x, y, z), (width, height, depth) = axes["clusterIdx"], axes["clusterDim"]
-        return width * height * depth - 1 - (x + width * (y + height * z))
+        """Clusters of the launch that start once this one has ended: one runs after the other."""
+        return 0 if self.launch_control is None else len(self.launch_control.waiting)
 
     def live_threads(self) -> int:
         """Threads that have not exited."""
@@ -181,8 +194,8 @@ class Cluster:
         check_pairs(self.ctas)
         if self.detector is not None:
             names, own = [str(cta) for cta in self.ctas], not self.findings.errors()
-            for finding in self.detector.peers.findings(names, own):
-                self.findings.add(finding)
+            for finding, rule in self.detector.peers.findings(names, own):
+                self.findings.add(finding, rule)
 
     def use_cta_group(self, place: Place, cta_group: int) -> None:
         """A tcgen05 instruction names its cta_group; KernelFault if the kernel has used another one."""
@@ -241,17 +254,11 @@ class Cluster:
         return self.ctas[even : even + 2]
 
     def issue(self, pipe: Any, operation: AsyncOperation) -> None:
-        """An asynchronous operation starts; operations of one pipe land in order."""
+        """An asynchronous operation starts; operations of one pipe land in order, those of pipe None in any."""
         if self.eager:
             land(operation)
         else:
-            self.pipes.setdefault(pipe, deque()).append(operation)
-
-    def in_flight(self) -> Iterator[tuple[Any, AsyncOperation]]:
-        """(pipe, operation) of all operations that have not landed."""
-        for pipe, operations in self.pipes.items():
-            for operation in operations:
-                yield pipe, operation
+            self.pipes.issue(pipe, operation)
 
     def groups_changed(self, old: Group | None, new: list[Group]) -> None:
         """Replace a group in the run list by others, at its place."""

@@ -56,7 +56,7 @@ class Mbarrier:
         "name", "cta", "expected", "pending", "tx", "phase", "started", "consumed", "clock", "completed", "inits",
         "wait_epochs", "wait_places", "arrivals", "repeated", "undecided", "ends", "registered",
         "loads_in_flight", "overrun", "cta_clock", "cta_completed", "initialised", "abandoned",
-        "event_at_end", "init_fences", "async_users", "init_place", "unseen_init", "repeats", "sent",
+        "event_at_end", "init_fences", "async_users", "init_place", "unseen_init", "repeats", "sent", "polled",
     )  # fmt: skip
 
     def __init__(self, name: str, cta: CTA, expected: int | None) -> None:
@@ -78,6 +78,8 @@ class Mbarrier:
         self.phase = 0
         self.started = 0
         self.consumed = np.full(cta.cluster.threads, NEVER, np.int64)
+        self.polled = np.full(cta.cluster.threads, NEVER, np.int64)
+        """Thread -> the last phase that it has looked at in vain, with a wait that gives a value."""
         self.clock: Clock | None = None
         self.completed: dict[int, Clock | None] = {}
         self.cta_clock: Clock | None = None

@@ -19,7 +19,7 @@ from .cluster_barrier import peer_address
 from .divergence import Parted, split
 from .mbarrier import MAX_COUNT, NEVER, Init, Mbarrier, barrier_at
 from .mbarrier_findings import Repeated
-from .mbarrier_wait import LanesWait, MbarrierWait, consume, report_if_lapped
+from .mbarrier_wait import LanesWait, MbarrierWait, Parts, consume, report_if_lapped
 from .memory import MBARRIER_BYTES
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     at = mbar - memory.base
     for other in before | ({place} if g.n > 1 or not (first or before) else set()):
         g.cta.report(
-            findings.reinitialised(
-                barrier.name, place, other, memory.overlapping(at, at + MBARRIER_BYTES - 1)
-            )
+            findings.reinitialised(barrier.name, place, other, _sharing(g, place, other, at))
         )
     if detector is not None:
         if first:
@@ -194,7 +192,18 @@ def mbarrier_try_wait_parity(
     parity 1 before it. Which of the two it is for these threads follows from what they know to have completed, not from
     how far the barrier has come under this schedule: where hardware may pass at once, the simulator does.
     """
-    g.cta.bytes["waits"] += g.warps
+    parts = phase_waits(g, place, mbar, parity, scope)
+    if isinstance(parts, Parted):
+        return parts
+    wait = parts[0][1] if len(parts) == 1 else LanesWait(parts)
+    if wait is None or not wait.ready():
+        return wait
+    wait.finish(g)
+    return None
+
+
+def own_barrier(g: Group, place: Place, mbar: int) -> Mbarrier:
+    """The barrier that threads wait on, which has to be one of their own CTA."""
     owner = g.cta.cluster.owner(mbar)
     if owner is not g.cta:
         raise KernelFault(
@@ -202,25 +211,29 @@ def mbarrier_try_wait_parity(
             f"it waits on a barrier of {owner}; only a barrier of the own CTA can be waited on",
             "wait on a barrier of the own CTA, and let the other CTA arrive on it",
         )
-    barrier = barrier_at(g, place, mbar)
+    return barrier_at(g, place, mbar)
+
+
+def phase_waits(g: Group, place: Place, mbar: int, parity: int, scope: str) -> Parts | Parted:
+    """The wait of each part of a group that has consumed the same phases, None where hardware may pass at once.
+
+    Several parts are lanes of one warp; warps that differ are parted, and execute the instruction again.
+    """
+    g.cta.bytes["waits"] += g.warps
+    barrier = own_barrier(g, place, mbar)
     if parity not in (0, 1):
         found = findings.parity_of_neither_phase(barrier, place, str(g), parity)
         g.cta.cluster.findings.add(found, "parity")
     parity &= 1
     consumed = barrier.consumed[g.lanes + g.cta.first_component]
     if (consumed == consumed[0]).all():
-        wait: MbarrierWait | LanesWait | None = _wait(g, place, barrier, parity, scope)
-    elif g.warps > 1:
+        return [(g, _wait(g, place, barrier, parity, scope))]
+    if g.warps > 1:
         g.cta.counts[place.order] -= g.warps  # the warps execute it again, each by itself
         g.cta.bytes["waits"] -= g.warps
         return split(g, g.lanes >> 5, g.pc, EXIT)
-    else:
-        parts = [g.view(consumed == phase) for phase in np.unique(consumed)]
-        wait = LanesWait([(part, _wait(part, place, barrier, parity, scope)) for part in parts])
-    if wait is None or not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    parts = [g.view(consumed == phase) for phase in np.unique(consumed)]
+    return [(part, _wait(part, place, barrier, parity, scope)) for part in parts]
 
 
 def _wait(
@@ -228,7 +241,7 @@ def _wait(
 ) -> MbarrierWait | None:
     """The wait of threads that have consumed the same phases; None if hardware may pass at once."""
     consumed = int(barrier.consumed[g.lanes[0] + g.cta.first_component])
-    known = _known_phase(g, barrier, consumed)
+    known = known_phase(g, barrier, consumed)
     if known + 1 & 1 != parity:
         # Hardware passes at once if no later phase has completed, and these threads know of none.
         if known != consumed:
@@ -242,7 +255,7 @@ def _wait(
     return MbarrierWait(barrier, known + 1, place, scope)
 
 
-def _known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
+def known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
     """The last phase that the threads know to have completed: waited for, or told by other synchronisation.
 
     Without race checks what others told is not known; then a thread that never waited takes the barrier as it is.
@@ -288,6 +301,14 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
     if detector is not None:
         for lane in g.lanes.tolist():
             detector.stale_waits[lane + g.cta.first_component] = (place, phase, barrier.name)
+
+
+def _sharing(g: Group, place: Place, other: Place, at: int) -> list[str]:
+    """The objects at a byte of shared memory, if they are several: by what two inits call it, or else by their extents."""
+    names = [g.cta.program.barriers.get(p.order, "") for p in (other, place)]
+    if all(names) and names[0] != names[1]:
+        return sorted(names)
+    return g.cta.shared.overlapping(at, at + MBARRIER_BYTES - 1)
 
 
 @instruction("fence.mbarrier_init")

@@ -45,10 +45,14 @@ class MbarrierWait:
         )
 
 
+Parts = list[tuple["Group", "MbarrierWait | None"]]
+"""Lanes of a group that have consumed the same phases, and what they wait for; None: they pass at once."""
+
+
 class LanesWait:
     """Lanes of one warp that wait for different phases, since some have waited before: the warp stays together."""
 
-    def __init__(self, parts: list[tuple[Group, MbarrierWait | None]]) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
     def ready(self) -> bool:
@@ -60,7 +64,7 @@ class LanesWait:
         for part, wait in self.parts:
             if wait is not None:
                 wait.finish(part)
-        if group.knowledge:
+        if group.knowledge and self.parts[0][0] is not group:
             group.knowledge = united(part.knowledge for part, _ in self.parts)
 
     def describe(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import KernelFault, located
 from ..finding import Finding, agree
 from ..instructions import instruction
-from ..operators import from_memory, to_memory
+from ..operators import from_memory, rounded, to_memory
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ RAW: dict[int, np.dtype] = {
     4: np.dtype("u4"),
     8: np.dtype("u8"),
     16: np.dtype("c16"),
+    32: np.dtype("V32"),
 }
 """Item type that moves n bytes at once. complex128 for 16: NumPy gathers it eight times faster than rows of bytes."""
 
@@ -77,7 +78,7 @@ class Memory:
         self.kind, self.name_at, self.base, self.size = kind, name_at, base, size
         self.rank = rank
         self.overlapping: Callable[[int, int], list[str]] = lambda first, last: []
-        self.data = np.full(-(-size // 16) * 16, POISON_BYTE, np.uint8)
+        self.data = np.full(-(-size // 32) * 32, POISON_BYTE, np.uint8)
         self.views: dict[np.dtype, np.ndarray] = {}
         self.shadow: Shadow | None = None
 
@@ -170,7 +171,7 @@ def write_descriptor(g: Group, place: Place, dst: Any, address: Any, fixed: int)
     g.cta.frame(RAW[8])[g.sel, column] = value
 
 
-def _observe(
+def observe(
     g: Group,
     place: Place,
     memory: Memory,
@@ -178,11 +179,25 @@ def _observe(
     nbytes: int,
     writes: bool,
     lanes: Any = None,
+    strong: str = "",
+    equal: Callable[[], Any] | None = None,
 ) -> None:
+    """Tell the race detector of an access; `lanes` are those of the offsets, where these are not one for each lane.
+
+    strong: the scope of a strong access; equal: whether what is stored is there already, for each lane or for all.
+    """
     if g.cta.detector is not None:
         if memory.kind == "shared" and memory is not g.cta.shared:
             g.cta.detector.peer_access(g, place, memory.rank)
-        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes)
+        g.cta.detector.thread_access(g, place, memory, offset, nbytes, writes, lanes, strong, equal)
+
+
+def _same_bits(one: Any, other: Any, dtype: np.dtype) -> Any:
+    """Whether items of a dtype have the same bits, each; the value may be one for several items."""
+    a = np.atleast_1d(np.asarray(one, dtype))
+    b = np.broadcast_to(np.asarray(other, dtype), a.shape)
+    bits = (np.ascontiguousarray(x).view(np.uint8).reshape(len(a), -1) for x in (a, b))
+    return np.equal(*bits).all(axis=1)
 
 
 @located
@@ -191,7 +206,7 @@ def load(g: Group, place: Place, address: Any, dtype: np.dtype) -> Any:
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
     g.cta.bytes[f"{memory.kind}_loaded"] += dtype.itemsize * g.n
-    _observe(g, place, memory, offset, dtype.itemsize, False)
+    observe(g, place, memory, offset, dtype.itemsize, False)
     return from_memory(memory.view(dtype)[items])
 
 
@@ -201,11 +216,15 @@ def store(g: Group, place: Place, address: Any, dtype: np.dtype, value: Any) -> 
     memory, offset = memory_of(g, address)
     items = memory.items(offset, dtype.itemsize)
     g.cta.bytes[f"{memory.kind}_stored"] += dtype.itemsize * g.n
-    _observe(g, place, memory, offset, dtype.itemsize, True)
     value = to_memory(value, dtype)
     if items.__class__ is int and value.__class__ is np.ndarray and value.ndim:
         value = value[-1]
-    memory.view(dtype)[items] = value
+    there = memory.view(dtype)
+    observe(
+        g, place, memory, offset, dtype.itemsize, True,
+        equal=lambda: _same_bits(there[items], value, dtype),
+    )  # fmt: skip
+    there[items] = value
 
 
 @located
@@ -277,7 +296,7 @@ def _ld(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str) ->
     memory, offset = memory_of(g, addr)
     items = memory.items(offset, nbytes)
     column = register_columns(g, dst, nbytes)
-    _observe(g, place, memory, offset, nbytes, False)
+    observe(g, place, memory, offset, nbytes, False)
     rows = g.sel if column.__class__ is int else g.lanes
     write_registers(g, column * nbytes, nbytes)
     g.cta.frame(raw)[rows, column] = memory.view(raw)[items]
@@ -290,15 +309,19 @@ def _st(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     items = memory.items(offset, nbytes)
     column = register_columns(g, src, nbytes)
     check_registers(g, place, column * nbytes, nbytes)
-    _observe(g, place, memory, offset, nbytes, True)
     rows = g.sel if column.__class__ is int else g.lanes
     values = g.cta.frame(raw)[rows, column]
-    memory.view(raw)[items] = values[-1] if items.__class__ is int else values
+    value, there = values[-1] if items.__class__ is int else values, memory.view(raw)
+    observe(
+        g, place, memory, offset, nbytes, True,
+        equal=lambda: _same_bits(there[items], value, raw),
+    )  # fmt: skip
+    there[items] = value
 
 
 @instruction("ld.global")
 def ld_global(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: str = "") -> Any:
-    """ld.global{.vec}.type d, [a]: `nbytes` (1-16) per lane into the register buffer at `dst`, or as a value."""
+    """ld.global{.vec}.type d, [a]: `nbytes` (1-32) per lane into the register buffer at `dst`, or as a value."""
     g.cta.bytes["global_loaded"] += nbytes * g.n if dst is not None else 0
     return _ld(g, place, dst, addr, nbytes, dtype)
 
@@ -312,7 +335,7 @@ def ld_shared(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: s
 
 @instruction("st.global")
 def st_global(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
-    """st.global{.vec}.type [a], b: `nbytes` (1-16) per lane from the register buffer at `src`."""
+    """st.global{.vec}.type [a], b: `nbytes` (1-32) per lane from the register buffer at `src`."""
     g.cta.bytes["global_stored"] += nbytes * g.n
     _st(g, place, addr, src, nbytes)
 
@@ -343,7 +366,8 @@ def cvt_x2(g: Group, place: Place, dst: Any, src: Any, source: str, target: str)
     write_registers(g, to_column * b.itemsize, 2 * b.itemsize)
     if from_column.__class__ is int and to_column.__class__ is int:
         pair = g.cta.frame(a)[g.sel, from_column : from_column + 2]
-        g.cta.frame(b)[g.sel, to_column : to_column + 2] = pair
+        g.cta.frame(b)[g.sel, to_column : to_column + 2] = rounded(pair, b)
         return
     for i in range(2):
-        g.cta.frame(b)[g.lanes, to_column + i] = g.cta.frame(a)[g.lanes, from_column + i].astype(b)
+        found = g.cta.frame(a)[g.lanes, from_column + i]
+        g.cta.frame(b)[g.lanes, to_column + i] = rounded(found, b)

@@ -139,11 +139,18 @@ def check_registers(g: Group, place: Place, first: Any, nbytes: int) -> None:
     _report_unwritten(g, place, np.array(lanes), g.cta.program.local_name(byte), fix)
 
 
+def start_loading(cta: CTA, warp: int, first: int, end: int, place: Place) -> None:
+    """An unfinished instruction will write these bytes of the registers of a warp."""
+    held = cta.loading.setdefault(warp, {})
+    held[place] = held.get(place, 0) | (1 << end - first) - 1 << first
+
+
 def _check_loading(g: Group, place: Place, first: Any, nbytes: int) -> None:
     low, high = int(np.min(first)), int(np.max(first)) + nbytes
+    read = (1 << high - low) - 1 << low
     for warp in g.warp_list():
-        for start, stop, load_place in g.cta.loading.get(warp, ()):
-            if low < stop and start < high:
+        for load_place, bits in g.cta.loading.get(warp, {}).items():
+            if bits & read:
                 why, fix = _awaits(g.cta, warp, load_place)
                 g.cta.report(
                     Finding(

@@ -24,8 +24,9 @@ from .matrix_descriptors import (
     operand_units,
     reads_past_the_end,
 )
-from .memory import RAW, Memory, write_descriptor
+from .memory import RAW, Memory, register_columns, write_descriptor
 from .operation import ThreadOperation
+from .registers import write_registers
 from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
@@ -292,6 +293,14 @@ def encode_matrix_descriptor(
         | _SWIZZLE_CODES[int(swizzle)] << 61
     )
     write_descriptor(g, place, dst, addr, fixed)
+
+
+@instruction("encode.instruction_descriptor")
+def encode_instruction_descriptor(g: Group, place: Place, dst: Any, value: int) -> None:
+    """TVM's helper: write the 32-bit instruction descriptor to the register at `dst`; its fields are all constants."""
+    column = register_columns(g, dst, 4)
+    write_registers(g, column * 4, 4)
+    g.cta.frame(RAW[4])[g.sel if column.__class__ is int else g.lanes, column] = value
 
 
 def add_low_half(desc: Any, offset: Any) -> Any:

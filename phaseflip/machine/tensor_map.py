@@ -2,8 +2,9 @@
 
 Dimension 0 is the innermost; sizes are in elements, strides in bytes.
 
-Source: CUDA driver API 13.0, cuTensorMapEncodeTiled; PTX ISA 9.1, "Tensor" and "Swizzling modes"; the corners that are
-refused: CUDA C++ Programming Guide 13.0, "Tensor Memory Access", and an H200.
+Source: CUDA driver API 13.0, cuTensorMapEncodeTiled, and an H200's driver; TVM 0.26's runtime, which checks more; PTX ISA
+9.1, "Tensor" and "Swizzling modes"; the corners that are refused: CUDA C++ Programming Guide 13.0, "Tensor Memory
+Access", and an H200.
 """
 
 from __future__ import annotations
@@ -141,68 +142,117 @@ class TensorMap:
         return np.broadcast_to(offsets, self.box_shape), np.broadcast_to(inside, self.box_shape)
 
 
+ENCODED = {
+    "int8": False, "int32": False, "int64": False, "uint8": False, "uint16": False, "uint32": False, "uint64": False,
+    "float16": True, "float32": True, "float64": True, "bfloat16": True, "float8_e4m3fn": False, "float8_e5m2": False,
+    "float4_e2m1fn": False,
+}  # fmt: skip
+"""Element types that TVM's runtime has a CUtensorMapDataType for, and whether that is a floating-point one."""
+
+TFLOAT32 = 11
+"""The one CUtensorMapDataType that may be forced, upon float32."""
+
+
 def encode_tiled(name: str, arguments: list[Any]) -> TensorMap:
     """TVM's runtime.cuTensorMapEncodeTiled(map, dtype, rank, base, sizes, strides, box, element strides, modes...).
 
-    BadInput with the reason where the CUDA driver would refuse the arguments.
+    The modes are interleave, swizzle, L2 promotion, fill, and maybe the forced type of an element. BadInput with the reason
+    where TVM's runtime or the CUDA driver refuses the arguments, or the simulator cannot do what they ask for.
     """
     dtype, rank, base = str(arguments[1]), int(arguments[2]), arguments[3]
-    if not 1 <= rank <= 5:
-        raise BadInput(
-            f"cuTensorMapEncodeTiled refuses tensor map {name}: rank {rank} is not 1 to 5"
-        )
+    _require(name, [(1 <= rank <= 5, f"rank {rank} is not 1 to 5")])
+    given, wanted = len(arguments), 7 + 4 * rank
+    _require(
+        name,
+        [
+            (
+                given in (wanted, wanted + 1),
+                f"{given} arguments; rank {rank} takes {wanted} or one more",
+            )
+        ],
+    )
     rest = [int(a) for a in arguments[4:]]
-    cuts = [rank, rank - 1, rank, rank]
-    groups = []
-    for cut in cuts:
-        groups.append(tuple(rest[:cut]))
-        rest = rest[cut:]
-    sizes, strides, box, steps = groups
-    interleave, swizzle, _, fill = rest[:4]
+    sizes, strides, box, steps, modes = _cut(rest, rank, rank - 1, rank, rank)
     buffer, offset = base if isinstance(base, tuple) else (base, 0)
-    if interleave:
-        raise BadInput(f"tensor map {name}: interleaved layouts are not simulated; use none")
-    if swizzle not in SWIZZLES:
-        raise BadInput(f"tensor map {name}: swizzle mode {swizzle} is not simulated; use 0 to 4")
-    mode, nan_fill = SWIZZLES[swizzle], bool(fill)
-    _check(TensorMap(name, buffer, offset, dtype, sizes, strides, box, steps, mode, nan_fill))
-    steps = (
-        1,
-        *steps[1:],
-    )  # the driver ignores that of dimension 0: TMA has none without interleave
-    return TensorMap(name, buffer, offset, dtype, sizes, strides, box, steps, mode, nan_fill)
+    _require(name, _extent_rules(offset, sizes, strides, box, steps))
+    _require(name, _type_rules(dtype, modes))
+    _require(name, _mode_rules(rank, *modes[:4]))
+    interleave, swizzle, _, fill = modes[:4]
+    for unknown, what in (
+        (interleave, "interleaved layouts are"),
+        (dtype == "float4_e2m1fn", "4-bit elements are"),
+        (TFLOAT32 in modes[4:], "the rounding of TFLOAT32 is"),
+    ):
+        if unknown:
+            raise BadInput(f"tensor map {name}: {what} not simulated")
+    found = TensorMap(
+        name, buffer, offset, dtype, sizes, strides, box, steps, SWIZZLES[swizzle], bool(fill)
+    )
+    _require(name, _box_rules(found))
+    return found
 
 
-def _check(t: TensorMap) -> None:
-    size = t.element_bytes
-    rules = [
-        (t.offset % 16 == 0, f"the base is at byte {t.offset}; it must be a multiple of 16"),
-        (all(0 < s <= 1 << 32 for s in t.sizes), f"sizes {t.sizes} must be 1 to 2^32"),
-        (
-            all(s % 16 == 0 and 0 < s < 1 << 40 for s in t.strides),
-            f"strides {t.strides} must be multiples of 16 bytes",
-        ),
-        (
-            all(0 < b <= MAX_BOX for b in t.box),
-            f"box {t.box} must be 1 to {MAX_BOX} in each dimension",
-        ),
-        (
-            all(1 <= e <= 8 for e in t.element_strides),
-            f"element strides {t.element_strides} must be 1 to 8",
-        ),
-        (
-            t.box[0] * size % 16 == 0,
-            f"the box is {t.box[0] * size} bytes wide; it must be a multiple of 16",
-        ),
-        (
-            t.box[0] * size <= _SPAN_BYTES[t.swizzle],
-            f"the box is {t.box[0] * size} bytes wide; swizzle {t.swizzle} allows {_SPAN_BYTES[t.swizzle]}",
-        ),
-        (
-            not t.nan_fill or t.dtype.startswith(("float", "bfloat")),
-            "NaN fill needs a floating-point type",
-        ),
-    ]
+def _cut(values: list[int], *lengths: int) -> list[tuple[int, ...]]:
+    """The values in pieces of these lengths, and what is left."""
+    ends = np.cumsum([0, *lengths]).tolist()
+    return [tuple(values[a:b]) for a, b in zip(ends, [*ends[1:], None], strict=True)]
+
+
+Rules = list[tuple[bool, str]]
+"""What must hold, and the reason where it does not."""
+
+
+def _require(name: str, rules: Rules) -> None:
     for holds, reason in rules:
         if not holds:
-            raise BadInput(f"cuTensorMapEncodeTiled refuses tensor map {t.name}: {reason}")
+            raise BadInput(f"cuTensorMapEncodeTiled refuses tensor map {name}: {reason}")
+
+
+def _extent_rules(
+    offset: int,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    steps: tuple[int, ...],
+) -> Rules:
+    return [
+        (all(0 < s <= 1 << 32 for s in sizes), f"sizes {sizes} must be 1 to 2^32"),
+        (all(s >= 0 for s in strides), f"strides {strides} must not be negative"),
+        (all(s % 16 == 0 for s in strides), f"strides {strides} must be multiples of 16 bytes"),
+        (all(s < 1 << 40 for s in strides), f"strides {strides} must be less than 2^40 bytes"),
+        (all(0 < b <= MAX_BOX for b in box), f"box {box} must be 1 to {MAX_BOX} in each dimension"),
+        (all(1 <= e <= 8 for e in steps), f"element strides {steps} must be 1 to 8"),
+        (steps[0] == 1, f"element strides {steps} must begin with 1: dimension 0 has none"),
+        (offset % 16 == 0, f"the base is at byte {offset}; it must be a multiple of 16"),
+    ]
+
+
+def _type_rules(dtype: str, modes: tuple[int, ...]) -> Rules:
+    """Of an element; `modes` are those of `encode_tiled`."""
+    forced = modes[4] if len(modes) > 4 else -1
+    is_float = ENCODED.get(dtype, False) and forced == -1
+    return [
+        (dtype in ENCODED, f"elements of type {dtype}; legal are {', '.join(ENCODED)}"),
+        (forced in (-1, TFLOAT32), f"the type {forced} is forced; -1 (none) and 11 (TFLOAT32) are legal"),
+        (forced == -1 or dtype == "float32", f"TFLOAT32 is forced upon {dtype}; it must be float32"),
+        (modes[3] in (0, 1), f"fill mode {modes[3]} is not 0 or 1"),
+        (not modes[3] or is_float, "NaN fill needs a floating-point type"),
+    ]  # fmt: skip
+
+
+def _mode_rules(rank: int, interleave: int, swizzle: int, promotion: int, _: int) -> Rules:
+    return [
+        (0 <= interleave <= 2, f"interleave mode {interleave} is not 0 to 2"),
+        (0 <= swizzle <= 3, f"swizzle mode {swizzle} is not 0 to 3"),
+        (0 <= promotion <= 3, f"L2 promotion {promotion} is not 0 to 3"),
+        (not interleave or rank >= 3, f"interleaved layouts need rank 3 or more, not {rank}"),
+        (interleave != 2 or swizzle == 1, f"interleave mode 2 needs swizzle mode 1, not {swizzle}"),
+    ]
+
+
+def _box_rules(t: TensorMap) -> Rules:
+    width, span = t.box[0] * t.element_bytes, _SPAN_BYTES[t.swizzle]
+    return [
+        (width % 16 == 0, f"the box is {width} bytes wide; it must be a multiple of 16"),
+        (width <= span, f"the box is {width} bytes wide; swizzle {t.swizzle} allows {span}"),
+    ]

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..control_flow import EXIT
 from ..errors import KernelFault
-from ..finding import Finding, agree
+from ..finding import Finding
 from ..instructions import instruction
 from ..peer_access import is_launched
 from ..race_detector import TMEM_BANDS
+from .divergence import Parted, split
 from .memory import store
+from .one_warp import by_one_warp, one_warp
 from .tensor_memory_layout import COLUMNS
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class TensorMemory:
         self.pair_frees: list[tuple[Any, slice]] = []
         """Accesses of tcgen05.dealloc by the other CTA of the pair, with the columns: none may come after."""
         self.ever_allocated = np.zeros(COLUMNS, bool)
+        self.executed_by: dict[Any, set[int]] = {}
+        """Position of an allocation or of giving up the permit -> the warps that have executed it."""
         self.executed: dict[str, list[Place]] = {}
         """Mnemonic -> where this CTA has executed it with cta_group::2, for collectives of the pair that may block."""
 
@@ -171,6 +176,11 @@ class AllocationWait:
         tmem.pair_frees.clear()
         store(group, self.place, self.dst, WORD, start)
 
+    def by_several(self) -> bool:
+        """Whether several warps of the CTA have executed the allocation."""
+        executed = self.cta.tmem.executed_by.items()
+        return any(len(warps) > 1 for (_, order), warps in executed if order == self.place.order)
+
     def describe(self) -> str:
         """How many columns are wanted and what holds them."""
         held = ", ".join(f"{n} from column {a}" for a, (n, _) in self.cta.tmem.allocations.items())
@@ -190,13 +200,17 @@ def _bad_allocation(
 @instruction("tcgen05.alloc", waits=True, uniform=("dst", "n_columns"))
 def tcgen05_alloc(
     g: Group, place: Place, dst: int, n_columns: int, cta_group: int
-) -> AllocationWait | None:
+) -> AllocationWait | Parted | None:
     """tcgen05.alloc.cta_group.sync.aligned.shared::cta.b32 [dst], nCols: blocks until nCols TMEM columns are free.
 
     nCols is a power of two from 32 to 512, not more than the CTA's allocation before; executed by one whole warp, with
     cta_group::2 by one of each CTA of the pair, which must make sure that the other CTA has been launched. The address is
-    written to shared memory at `dst`. After an illegal request the simulator goes on with a legal one.
+    written to shared memory at `dst`. After an illegal request the simulator goes on with a legal one. Several warps
+    allocate one after the other, each for itself: those for whom nothing is left wait.
     """
+    if g.warps > 1:
+        g.cta.counts[place.order] -= g.warps
+        return split(g, g.lanes >> 5, g.pc, EXIT)
     g.cta.cluster.use_cta_group(place, cta_group)
     tmem = g.cta.tmem
     if not 32 <= n_columns <= COLUMNS or n_columns & (n_columns - 1):
@@ -221,8 +235,7 @@ def tcgen05_alloc(
             "it comes after tcgen05.relinquish_alloc_permit",
             "allocate before relinquishing",
         )
-    if not g.whole_warps() or g.warps != 1:
-        one_warp(g, place)
+    by_one_warp(g, place)
     tmem.last_request = n_columns
     pair = None if cta_group == 1 else _join_pair(g, place, n_columns)
     wait = AllocationWait(place, g.cta, n_columns, dst, pair)
@@ -279,20 +292,6 @@ def _peer(cta: CTA) -> CTA:
     """The other CTA of the pair."""
     (peer,) = (other for other in cta.cluster.pair(cta) if other is not cta)
     return peer
-
-
-def one_warp(g: Group, place: Place) -> None:
-    """Report that part of a warp, or several warps, execute a collective of one warp."""
-    g.cta.report(
-        Finding(
-            "divergent-collective",
-            "it is a collective of one whole warp (.sync.aligned)",
-            place=place,
-            memory="tmem",
-            what=f"{g} {agree(g, 'executes', 'execute')} {place.mnemonic}",
-            fix="let all lanes of the warp execute it: guard it with the warp at most (if warp_id == 0), not with a lane",
-        )
-    )
 
 
 class PairWait:
@@ -375,7 +374,6 @@ def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> P
     With cta_group::2 by one warp of each CTA of the pair; the first may block until the second comes.
     """
     g.cta.cluster.use_cta_group(place, cta_group)
-    if not g.whole_warps():
-        one_warp(g, place)
+    by_one_warp(g, place)
     g.cta.tmem.relinquished = True
     return _of_the_pair(g, place, cta_group)

@@ -16,8 +16,10 @@ from ..errors import BadInput, KernelFault
 from ..instructions import instruction
 from ..meeting import warps_meet
 from .memory import LOCAL_BASE
-from .registers import check_registers, write_registers
-from .tensor_memory import WORD, one_warp, split_address
+from .one_warp import one_warp
+from .pipes import Awaited
+from .registers import check_registers, start_loading, write_registers
+from .tensor_memory import WORD, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
 
 if TYPE_CHECKING:
@@ -192,8 +194,9 @@ def _transfer(
     operation = Transfer(g, place, rows, lanes, columns, items, factor)
     queue_name = place.mnemonic.removeprefix("tcgen05.")
     for warp in warps:
+        g.cta.transfers.setdefault((queue_name, warp), []).append(operation)
         if queue_name == "ld":
-            g.cta.loading.setdefault(warp, []).append((4 * min(items), 4 * max(items) + 4, place))
+            start_loading(g.cta, warp, 4 * min(items), 4 * max(items) + 4, place)
         if g.cta.detector is not None:
             queue = (queue_name, g.cta.rank, warp)
             who = g.agents(np.arange(32 * warp, 32 * warp + 32))
@@ -207,17 +210,15 @@ class TransfersWait:
     """A group blocked in tcgen05.wait::ld or wait::st."""
 
     def __init__(self, group: Group, kind: str) -> None:
-        warps = set(group.warp_ids())
         self.kind = kind
-        self.pending = [
-            op
-            for key, op in group.cta.cluster.in_flight()
-            if key[0] == kind and key[1] == group.cta.rank and warps.intersection(key[2])
-        ]
+        transfers = group.cta.transfers
+        self.pending = Awaited(
+            op for warp in group.warp_ids() for op in transfers.pop((kind, warp), ())
+        )
 
     def ready(self) -> bool:
         """All of the warps' transfers have landed."""
-        return all(op.done for op in self.pending)
+        return self.pending.landed()
 
     def finish(self, group: Group) -> None:
         """The threads know that their transfers are done; after loads, the registers may be read."""
@@ -231,7 +232,7 @@ class TransfersWait:
 
     def describe(self) -> str:
         """How many are in flight."""
-        return f"tcgen05.wait::{self.kind} for {sum(not op.done for op in self.pending)} operations in flight"
+        return f"tcgen05.wait::{self.kind} for {len(self.pending)} operations in flight"
 
 
 def _wait_transfers(g: Group, place: Place, kind: str) -> TransfersWait | None:

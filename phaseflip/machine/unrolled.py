@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import located
-from .memory import LOCAL_BASE, RAW, memory_of, register_columns
+from ..operators import rounded
+from .memory import (
+    GLOBAL_SHIFT,
+    LOCAL_BASE,
+    RANK_SHIFT,
+    RAW,
+    ld_global,
+    memory_of,
+    observe,
+    register_columns,
+    st_global,
+    st_shared,
+)
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
@@ -21,6 +33,13 @@ if TYPE_CHECKING:
 def _flat(g: Group, value: Any, iterations: int) -> Any:
     """One address per (iteration, lane), iterations outermost."""
     return np.ascontiguousarray(np.broadcast_to(value, (iterations, g.n))).reshape(-1)
+
+
+def _in_one_memory(addresses: np.ndarray) -> bool:
+    """Whether addresses of several iterations lie in one global buffer, or in the shared memory of one CTA."""
+    shift = GLOBAL_SHIFT if addresses[0] >> GLOBAL_SHIFT else RANK_SHIFT
+    memories = addresses >> shift
+    return bool((memories == memories[0]).all())
 
 
 @located
@@ -36,20 +55,25 @@ def copy_all(
     nbytes: int,
 ) -> None:
     """ld.global from `addr` to registers at `dst`, st.shared from there to `to`; the registers keep the last value."""
+    addr, to = _flat(g, addr, iterations), _flat(g, to, iterations)
+    if not (_in_one_memory(addr) and _in_one_memory(to)):
+        for i in range(iterations):
+            part = slice(i * g.n, (i + 1) * g.n)
+            ld_global(g, load, dst, addr[part], nbytes)
+            st_shared(g, store, to[part], src, nbytes, from_global=True)
+        return
     g.cta.bytes["global_loaded"] += nbytes * g.n * iterations
     g.cta.bytes["shared_stored"] += nbytes * g.n * iterations
     g.cta.bytes["global_to_shared"] += nbytes * g.n * iterations
     raw = RAW[nbytes]
-    source, source_offset = memory_of(g, _flat(g, addr, iterations))
-    target, target_offset = memory_of(g, _flat(g, to, iterations))
+    source, source_offset = memory_of(g, addr)
+    target, target_offset = memory_of(g, to)
     source_items, target_items = (
         source.items(source_offset, nbytes),
         target.items(target_offset, nbytes),
     )
-    detector = g.cta.detector
-    if detector is not None:
-        detector.thread_access(g, load, source, source_offset, nbytes, False, g.tiled(iterations))
-        detector.thread_access(g, store, target, target_offset, nbytes, True, g.tiled(iterations))
+    observe(g, load, source, source_offset, nbytes, False, g.tiled(iterations))
+    observe(g, store, target, target_offset, nbytes, True, g.tiled(iterations))
     values = source.view(raw)[source_items]
     target.view(raw)[target_items] = values
     column = register_columns(g, dst, nbytes)
@@ -62,14 +86,19 @@ def st_global_all(
     g: Group, place: Place, _: Place, iterations: int, addr: Any, src: Any, nbytes: int
 ) -> None:
     """st.global from the registers at `src`."""
+    addr, src = _flat(g, addr, iterations), _flat(g, src, iterations)
+    if not _in_one_memory(addr):
+        for i in range(iterations):
+            part = slice(i * g.n, (i + 1) * g.n)
+            st_global(g, place, addr[part], src[part], nbytes)
+        return
     g.cta.bytes["global_stored"] += nbytes * g.n * iterations
     raw = RAW[nbytes]
-    target, offset = memory_of(g, _flat(g, addr, iterations))
+    target, offset = memory_of(g, addr)
     items = target.items(offset, nbytes)
-    columns = register_columns(g, _flat(g, src, iterations), nbytes)
+    columns = register_columns(g, src, nbytes)
     check_registers(g, place, columns * nbytes, nbytes)
-    if g.cta.detector is not None:
-        g.cta.detector.thread_access(g, place, target, offset, nbytes, True, g.tiled(iterations))
+    observe(g, place, target, offset, nbytes, True, g.tiled(iterations))
     target.view(raw)[items] = g.cta.frame(raw)[g.tiled(iterations), columns]
 
 
@@ -82,9 +111,8 @@ def cvt_x2_all(
     from_columns, to_columns = _pair_columns(g, src, a.itemsize), _pair_columns(g, dst, b.itemsize)
     check_registers(g, place, _first_bytes(src), 2 * a.itemsize)
     write_registers(g, _first_bytes(dst), 2 * b.itemsize)
-    g.cta.frame(b)[_rows(g, to_columns), to_columns] = g.cta.frame(a)[
-        _rows(g, from_columns), from_columns
-    ]
+    pairs = g.cta.frame(a)[_rows(g, from_columns), from_columns]
+    g.cta.frame(b)[_rows(g, to_columns), to_columns] = rounded(pairs, b)
 
 
 def _first_bytes(address: np.ndarray) -> np.ndarray:

@@ -15,9 +15,9 @@ import numpy as np
 from ..errors import KernelFault
 from ..instructions import instruction
 from ..meeting import warps_meet
-from .memory import RAW, memory_of, register_columns
+from .memory import RAW, memory_of, observe, register_columns
+from .one_warp import one_warp
 from .registers import check_registers, write_registers
-from .tensor_memory import one_warp
 
 if TYPE_CHECKING:
     from ..finding import Place
@@ -37,6 +37,13 @@ def _rows(g: Group, addr: Any, matrices: int) -> tuple[Memory, np.ndarray, np.nd
             "out-of-bounds",
             "the address of a matrix row is not in shared memory",
             "stage the matrix in shared memory, and pass the addresses of its rows there",
+        )
+    if memory is not g.cta.shared:
+        raise KernelFault(
+            "out-of-bounds",
+            f"the address of a matrix row is in the shared memory of another CTA (rank {memory.rank}); ldmatrix and "
+            "stmatrix take .shared::cta addresses",
+            "copy the rows to the own CTA first (ld, st or a bulk copy), or access those of the other CTA with ld and st",
         )
     memory.items(offsets, ROW_BYTES)  # in bounds, and aligned
     lanes = g.lanes.reshape(-1, 32)[:, : 8 * matrices].reshape(-1)
@@ -62,10 +69,7 @@ def _move(
     if g.cta.detector is not None:
         warps_meet(g.cta.detector, g)
     memory, offsets, lanes = _rows(g, addr, len(registers))
-    if g.cta.detector is not None:
-        g.cta.detector.thread_access(
-            g, place, memory, offsets.reshape(-1), ROW_BYTES, writes, lanes
-        )
+    observe(g, place, memory, offsets.reshape(-1), ROW_BYTES, writes, lanes)
     g.cta.bytes["shared_stored" if writes else "shared_loaded"] += offsets.size * ROW_BYTES
     row, column = _elements(trans)
     shared_items = offsets[:, :, row] // 2 + column

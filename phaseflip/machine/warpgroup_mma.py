@@ -28,7 +28,8 @@ from ..meeting import products_done, warps_meet
 from ..vector_clock import restrict
 from .matrix_descriptors import ENCODE, operand_units, reads_past_the_end
 from .memory import RAW, register_columns
-from .registers import write_registers
+from .pipes import Awaited
+from .registers import start_loading, write_registers
 from .warpgroup_operands import WARPS, decode_descriptor, fragment
 
 if TYPE_CHECKING:
@@ -245,9 +246,13 @@ def _append(
             past = cta.detector.release(g, restrict(g.knowledge, lanes))
         last = Run(shape, place, accumulate, part, ticket, past)
         state.open.append(last)
-        low, high = 4 * min(shape.registers), 4 * max(shape.registers) + 4
-        cta.loading.setdefault(warp, []).append((low, high, place))
+        _start_loading(cta, warp, last)
     last.descriptors.append(pair)
+
+
+def _start_loading(cta: CTA, warp: int, run: Run) -> None:
+    columns = run.shape.registers
+    start_loading(cta, warp, 4 * min(columns), 4 * max(columns) + 4, run.place)
 
 
 def _check_fence(g: Group, place: Place, warp: int, state: WarpState, shape: Shape) -> None:
@@ -312,11 +317,7 @@ def wgmma_commit_group(g: Group, place: Place) -> None:
 
 
 def _agree(several: Any) -> bool:
-    """Whether the warps have issued the same products, so far as a group can be carried out.
-
-    How a warp's products fall into runs depends on what it knew, so runs must agree too: they are split alike where
-    warps of a warpgroup pass the same waits.
-    """
+    """Whether the warps have issued the same products, in the same runs: they are split alike after the same waits."""
     told = [[(r.shape, r.accumulate, r.descriptors) for r in runs] for runs in several]
     return all(runs == told[0] for runs in told)
 
@@ -343,10 +344,11 @@ class WgmmaWait:
         for warp in group.warp_ids():
             state = warp_state(group.cta, warp)
             self.pending += state.committed[state.waited : max(len(state.committed) - newest, 0)]
+        self.groups = Awaited(self.pending)
 
     def ready(self) -> bool:
         """The awaited groups have landed."""
-        return all(group.done for group in self.pending)
+        return self.groups.landed()
 
     def finish(self, g: Group) -> None:
         """The threads know that the groups are done; the registers of those may be used."""
@@ -357,12 +359,9 @@ class WgmmaWait:
             finished, state.waited = state.committed[state.waited : end], end
             unfinished = [r for group in state.committed[end:] for r in group.runs[warp]]
             unfinished += state.open
-            cta.loading[warp] = [
-                (4 * min(r.shape.registers), 4 * max(r.shape.registers) + 4, r.place)
-                for r in unfinished
-            ]
-            if not unfinished:
-                del cta.loading[warp]
+            cta.loading.pop(warp, None)
+            for run in unfinished:
+                _start_loading(cta, warp, run)
             in_flight = {r for run in unfinished for r in run.shape.registers}
             for group in finished:
                 for run in group.runs[warp]:

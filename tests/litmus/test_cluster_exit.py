@@ -206,3 +206,47 @@ test_commit_of_the_pair_requires_that_the_peer_stays = gives(
 test_a_commit_of_the_pair_to_one_cta_is_silent = gives(
     commit_in_flight, peer_waits=False, mask=0b01, group=2, meet=True
 )
+
+
+def commits_in_order(follows=True, later=True):
+    """CTA 0 commits to one barrier of both CTAs, then (`follows`) to another one, of which `later` both CTAs wait."""
+
+    @T.prim_func
+    def kernel(D: T.Buffer((64,), "int32")):
+        T.device_entry()
+        cluster = T.cluster_id([1])
+        rank = T.cta_id_in_cluster([2])
+        warp = T.warp_id([1])
+        lane = T.lane_id([32])
+        pool = T.SMEMPool()
+        bars = pool.alloc((2,), "uint64", align=8)
+        pool.commit()
+        if lane == 0:
+            T.ptx.mbarrier.init(bars.ptr_to([0]), 1)
+            T.ptx.mbarrier.init(bars.ptr_to([1]), 1)
+            T.ptx.fence.mbarrier_init()
+        T.cuda.cluster_sync()
+        if rank == 0:
+            if lane == 0:
+                if not follows:
+                    T.ptx.tcgen05.commit(bars.ptr_to([1]), cta_group=1, cta_mask=0b11)
+                T.ptx.tcgen05.commit(bars.ptr_to([0]), cta_group=1, cta_mask=0b11)  # commit
+                if follows:
+                    T.ptx.tcgen05.commit(bars.ptr_to([1]), cta_group=1, cta_mask=0b11)  # last
+        if later:
+            T.ptx.mbarrier.try_wait_acquire_cluster(bars.ptr_to([1]), 0)
+        T.cuda.cluster_sync()
+        D[rank * 32 + lane] = 1
+
+    return kernel
+
+
+test_a_commit_that_a_later_one_has_overtaken_is_borne_in_practice = gives(
+    commits_in_order, "~peer-exited @commit"
+)
+test_a_commit_after_the_one_that_was_waited_for_is_not = gives(
+    commits_in_order, "peer-exited @commit", follows=False
+)
+test_commits_that_nobody_waits_for_are_not = gives(
+    commits_in_order, "peer-exited @commit", "peer-exited @last", later=False
+)

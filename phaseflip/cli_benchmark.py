@@ -16,7 +16,7 @@ from phaseflip import devices
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.options import add_kernel_and_shape
-from phaseflip.words import counted
+from phaseflip.grammar import counted
 
 if TYPE_CHECKING:
     from phaseflip.benchmark import Ratio

@@ -15,7 +15,7 @@ from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device
 from phaseflip.folders import check_output
 from phaseflip.options import Several, check_between, check_seed
-from phaseflip.words import counted
+from phaseflip.grammar import counted
 
 LARGEST_SCALE = 1000
 

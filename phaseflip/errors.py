@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .words import shortened
+from .grammar import shortened
 
 
 class BadInput(ValueError):

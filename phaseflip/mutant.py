@@ -23,7 +23,7 @@ from .finding import RULES, Finding, errors
 from .kernel import Kernel, find_kernel
 from .oracle import OracleResult
 from .verify import Verdict, lowered, verify
-from .words import counted
+from .grammar import counted
 
 if TYPE_CHECKING:
     from .faults import Fault, Site

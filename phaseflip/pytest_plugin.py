@@ -278,7 +278,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         return
     from hypothesis import settings
 
-    from phaseflip.words import counted
+    from phaseflip.grammar import counted
 
     chosen = _chosen_device(config)
     kernels = ", ".join(

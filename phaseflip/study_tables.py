@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from phaseflip.words import counted
+from phaseflip.grammar import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,13 +13,7 @@ from .errors import UnsupportedInstruction
 from .expressions import ExpressionWriter
 from .finding import Place
 from .instructions import INLINE, REGISTRY, Decoded
-from .ir_queries import (
-    constant_range,
-    ends_block,
-    plain,
-    private_loads,
-    shared_uses,
-)
+from .ir_queries import constant_range, ends_block, plain, private_loads, shared_uses
 from .program import Program
 from .storage import Layout
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadInput
 from ..finding import RULES, Finding, errors
 from ..kernel import find_kernel
-from ..words import counted
+from ..grammar import counted
 from .example import Example
 
 if TYPE_CHECKING:

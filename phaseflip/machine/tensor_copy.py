@@ -21,12 +21,7 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..instructions import instruction
 from ..ordering import COPIES
-from .matrix_descriptors import (
-    ENCODE,
-    SharedMatrixDescriptor,
-    operand_units,
-    reads_past_the_end,
-)
+from .matrix_descriptors import ENCODE, SharedMatrixDescriptor, operand_units, reads_past_the_end
 from .memory import RAW
 from .operation import ThreadOperation
 from .tensor_core import issued_once

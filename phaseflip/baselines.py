@@ -21,8 +21,8 @@ from typing import Any
 from phaseflip import benchmark
 from phaseflip.benchmark import Ratio
 from phaseflip.errors import BadInput
-from phaseflip.folders import files_in
-from phaseflip.json_files import read_json
+from phaseflip.system.folders import files_in
+from phaseflip.system.json_files import read_json
 
 DIRECTORY = Path("regression", "baselines")
 THRESHOLD = 0.03

@@ -24,9 +24,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from phaseflip import __version__
 from phaseflip.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
-from phaseflip.interrupts import interrupts_heard
+from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.options import Joined, add_outputs_and_scalars, check_seed, once
-from phaseflip.streams import OutputLost, on_terminal, output_kept_clean, write_error, write_output
+from phaseflip.system.output import (
+    OutputLost,
+    on_terminal,
+    output_kept_clean,
+    write_error,
+    write_output,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress

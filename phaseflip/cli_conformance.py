@@ -13,7 +13,7 @@ from typing import Any
 from phaseflip import devices
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device
-from phaseflip.folders import check_output
+from phaseflip.system.folders import check_output
 from phaseflip.options import Several, check_between, check_seed
 from phaseflip.grammar import counted
 

@@ -14,7 +14,7 @@ from phaseflip import devices
 from phaseflip.capability import needed
 from phaseflip.cli import CLEAN, Outcome
 from phaseflip.devices import ARCHS, Device, choose_device
-from phaseflip.folders import check_output
+from phaseflip.system.folders import check_output
 from phaseflip.options import add_kernel_and_shape
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from phaseflip.capability import needed
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch
 from phaseflip.errors import BadInput
-from phaseflip.folders import check_output
+from phaseflip.system.folders import check_output
 from phaseflip.options import (
     Several,
     add_kernel_and_shape,
@@ -24,7 +24,7 @@ from phaseflip.options import (
     check_seed,
     worker_processes,
 )
-from phaseflip.streams import write_error
+from phaseflip.system.output import write_error
 
 MOST_LAUNCHES = 100_000
 REPORT = "report.md"

@@ -19,9 +19,9 @@ from typing import Any
 
 from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
-from phaseflip.folders import check_output
+from phaseflip.system.folders import check_output
 from phaseflip.options import Several, check_seed, worker_processes
-from phaseflip.streams import on_terminal
+from phaseflip.system.output import on_terminal
 from phaseflip.study_tables import study_rows
 
 Rows = list[tuple[str, str]]
@@ -155,7 +155,7 @@ def _seconds(text: str) -> float:
 
 def run_fault_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip fault`: one run, in a process of its own."""
-    from phaseflip.isolation import RAISED, TIMED_OUT, WorkerPool
+    from phaseflip.system.worker_pool import RAISED, TIMED_OUT, WorkerPool
     from phaseflip.schedule import parse_schedule
     from phaseflip.study import LIMIT_S, outcome_of
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from phaseflip import oracle
 from phaseflip.errors import BadInput
-from phaseflip.kernel_files import load_file, one_line, returned, users_code
+from phaseflip.system.user_code import load_file, one_line, returned, users_code
 from phaseflip.shape_rule import ShapeRule, positive_int, positive_shape
 from phaseflip.tvm_version import check_tvm_version, installed_series
 

@@ -19,7 +19,7 @@ from . import device_ir as ir
 from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan
-from .interrupts import interrupts_heard
+from .system.interrupts import interrupts_heard
 from .kernel import Kernel
 from .light_stacks import use_light_stacks
 from .tvm_version import check_tvm_version

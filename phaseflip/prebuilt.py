@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from phaseflip.errors import BadInput
-from phaseflip.folders import files_in
-from phaseflip.json_files import read_json
+from phaseflip.system.folders import files_in
+from phaseflip.system.json_files import read_json
 from phaseflip.kernel import Kernel, Operands, Tolerance
 
 FORMAT = 1

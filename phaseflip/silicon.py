@@ -23,8 +23,8 @@ from typing import Any
 
 from .devices import gpu_uuid
 from .errors import BadInput
-from .isolation import RAISED, RETURNED, WorkerPool
-from .json_files import append_line, has_keys, read_lines, read_object
+from .system.worker_pool import RAISED, RETURNED, WorkerPool
+from .system.json_files import append_line, has_keys, read_lines, read_object
 from .poll_limit import GO_ON
 from .prebuilt import read_directory
 from .silicon_launch import TOOLS, sanitize, together

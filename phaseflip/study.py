@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import BadInput
-from .isolation import CRASHED, RETURNED, TIMED_OUT, Ended, WorkerPool
+from .system.worker_pool import CRASHED, RETURNED, TIMED_OUT, Ended, WorkerPool
 from .kernel import Kernel, find_kernel, list_kernels
 from .mutant import (
     CONTROL,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .errors import BadInput
-from .isolation import CRASHED, Ended, WorkerPool
+from .system.worker_pool import CRASHED, Ended, WorkerPool
 from .mutant import Item
 
 CONNECT_LIMIT_S = 10.0

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from .errors import BadInput
-from .json_files import bad_line, cut_unfinished, read_lines
+from .system.json_files import bad_line, cut_unfinished, read_lines
 from .mutant import (
     AS_EXPECTED,
     CONTROL,

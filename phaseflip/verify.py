@@ -18,7 +18,7 @@ from phaseflip.finding import Finding, Findings, Place, errors, render
 from phaseflip.gpu_run import current_gpu
 from phaseflip.inputs import make_inputs
 from phaseflip.kernel import Kernel, Operands
-from phaseflip.kernel_files import one_line, users_code
+from phaseflip.system.user_code import one_line, users_code
 from phaseflip.oracle import OracleResult
 from phaseflip.schedule import parse_schedule
 

@@ -23,7 +23,7 @@ from phaseflip import (
 from phaseflip.conformance import suite
 from phaseflip.devices import Gpu
 from phaseflip.errors import BadInput
-from phaseflip.json_files import append_line
+from phaseflip.system.json_files import append_line
 from phaseflip.kernel import find_kernel
 from phaseflip.study_results import key_of, read_results
 from phaseflip.verify import verify

@@ -10,7 +10,7 @@ import tvm
 from phaseflip import benchmark, gpu_run, lower, lowering, simulate, tir_nodes
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
-from phaseflip.isolation import RETURNED, Ended
+from phaseflip.system.worker_pool import RETURNED, Ended
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.tensor_map import TensorMap
 from phaseflip.mutant import make_mutant

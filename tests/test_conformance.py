@@ -14,7 +14,7 @@ from phaseflip.conformance import programs, suite
 from phaseflip.conformance.case import FAMILIES
 from phaseflip.cuda_compile import Cubin
 from phaseflip.errors import BadInput
-from phaseflip.isolation import RAISED, RETURNED, TIMED_OUT, Ended
+from phaseflip.system.worker_pool import RAISED, RETURNED, TIMED_OUT, Ended
 from tests.test_build import needs_nvcc
 
 NAMES = sorted(FAMILIES)

@@ -8,7 +8,7 @@ import pytest
 
 from phaseflip import cli
 from phaseflip.errors import BadInput
-from phaseflip.folders import UNFINISHED, check_output, written_whole
+from phaseflip.system.folders import UNFINISHED, check_output, written_whole
 
 COMMANDS = {
     "study": (["study", "--kernels", "hgemm_v1", "--faults", "missing-commit"], "study"),

@@ -14,7 +14,7 @@ from phaseflip import gpu_run
 from phaseflip.errors import BadInput
 from phaseflip.finding import render
 from phaseflip.gpu_run import Gpu, current_gpu, running_on
-from phaseflip.isolation import WorkerPool
+from phaseflip.system.worker_pool import WorkerPool
 from phaseflip.verify import verify
 from tests.test_build import made
 

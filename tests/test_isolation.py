@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from phaseflip.isolation import CRASHED, RAISED, RETURNED, TIMED_OUT, WorkerFailed, WorkerPool
+from phaseflip.system.worker_pool import (
+    CRASHED,
+    RAISED,
+    RETURNED,
+    TIMED_OUT,
+    WorkerFailed,
+    WorkerPool,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = f"{__name__}:act"
@@ -127,7 +134,7 @@ def test_a_worker_that_cannot_start_says_why() -> None:
 def test_a_worker_inside_a_call_dies_with_its_parent() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from phaseflip.isolation import WorkerPool\n"
+        "from phaseflip.system.worker_pool import WorkerPool\n"
         "pool = WorkerPool('test_isolation:act')\n"
         "print(pool.call(('pid', 0)).value, flush=True)\n"
         "pool.call(('sleep', 60))\n"

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from phaseflip.errors import BadInput
-from phaseflip.json_files import append_line, cut_unfinished, read_json, read_lines, read_object
+from phaseflip.system.json_files import (
+    append_line,
+    cut_unfinished,
+    read_json,
+    read_lines,
+    read_object,
+)
 
 
 @pytest.mark.parametrize(

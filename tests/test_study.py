@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import study_runners
 
-from phaseflip import cli, isolation
+from phaseflip import cli
+from phaseflip.system import worker_pool as isolation
 from phaseflip.errors import BadInput
 from phaseflip.faults import find_fault
-from phaseflip.isolation import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended
+from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended
 from phaseflip.mutant import FATES, ORACLES, blank_outcome, run_item
 from phaseflip.study import make_plan, outcome_of, run_study, schedules
 from phaseflip.study_results import Results, mutants, problems, read_results, settle, summary

@@ -23,8 +23,8 @@ from ..capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
 from ..finding import errors
-from ..folders import files_in
-from ..kernel_files import load_file, one_line, returned, users_code
+from ..system.folders import files_in
+from ..system.user_code import load_file, one_line, returned, users_code
 from .case import FAMILIES, Program
 from .suite import Compile, Progress, Simulated, compiler, write
 

@@ -22,9 +22,9 @@ import numpy as np
 from .. import gpu_lock
 from ..cuda_compile import Cubin, compile_cubin, find_nvcc
 from ..errors import BadInput, SimulatorFault
-from ..folders import written_whole
-from ..isolation import RAISED, RETURNED, WorkerPool
-from ..json_files import has_keys, read_json
+from ..system.folders import written_whole
+from ..system.worker_pool import RAISED, RETURNED, WorkerPool
+from ..system.json_files import has_keys, read_json
 from . import cluster, handoffs, matrix, scalar, sync, tma, wgmma
 from .case import FAMILIES, Family, Program
 

@@ -34,7 +34,7 @@ LOG_TAIL_BYTES = 4000
 
 _BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from phaseflip.isolation import serve; serve(int(sys.argv[2]), sys.argv[3])"
+    "from phaseflip.system.worker_pool import serve; serve(int(sys.argv[2]), sys.argv[3])"
 )
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """One thread per worker: the workers are what runs in parallel."""

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from phaseflip.errors import BadInput
-from phaseflip.interrupts import interrupts_heard
+from phaseflip.system.interrupts import interrupts_heard
 
 _LONGEST_REASON = 300
 _FILES_KEPT = 128

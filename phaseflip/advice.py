@@ -10,7 +10,7 @@ import numpy as np
 
 from .finding import Finding, Place, agree, flip, phase_name
 from .order_advice import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
-from .program_order import comes_first
+from .ir.place import comes_first
 from .shadow_memory import Event
 from .vector_clock import SEEN
 

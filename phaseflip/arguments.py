@@ -13,7 +13,7 @@ from phaseflip.arrays import number
 from phaseflip.errors import BadInput
 from phaseflip.inputs import integers_or_normal, make_inputs
 from phaseflip.kernel import DTYPES
-from phaseflip.operators import numpy_dtype
+from phaseflip.ir.arithmetic import numpy_dtype
 from phaseflip.poison import fill_poison
 from phaseflip.simulator import outputs as written
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from . import operators
+from .ir import arithmetic as operators
 from .control_flow import EXIT, immediate_post_dominators, live_in
-from .instructions import REGISTRY
+from .ir.instruction import REGISTRY
 from .machine import memory, registers, tensor_core, warp
 from .machine.divergence import branch, split
 from .machine.unrolled import UNROLLED
-from .program import Flow
+from .ir.program import Flow
 
 
 class Block:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phaseflip import __version__
-from phaseflip.capability import foreign_instruction, needed
+from phaseflip.gpu.capability import foreign_instruction, needed
 from phaseflip.cuda_compile import compile_cubin, find_nvcc
 from phaseflip.devices import check_arch, default_arch
 from phaseflip.errors import BadInput

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from phaseflip import devices
-from phaseflip.capability import needed
+from phaseflip.gpu.capability import needed
 from phaseflip.cli import CLEAN, Outcome
 from phaseflip.devices import ARCHS, Device, choose_device
 from phaseflip.system.folders import check_output

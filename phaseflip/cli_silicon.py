@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phaseflip import devices
-from phaseflip.capability import needed
+from phaseflip.gpu.capability import needed
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.devices import ARCHS, choose_device, default_arch
 from phaseflip.errors import BadInput

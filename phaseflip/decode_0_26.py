@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .decode_0_26_copies import COPIES
 from .decode_0_26_strong import STRONG, vector_bytes
 from .decode_0_26_warpgroup import WARPGROUP
 from .decoder import Decoder, number_of, operands, text_of, with_cta_group
 from .errors import BadInput, UnsupportedInstruction
-from .instructions import Decoded, Operands, dtype_bytes
+from .ir.instruction import Decoded, Operands, dtype_bytes
 from .machine.instruction_descriptor import InstructionDescriptor
 
 

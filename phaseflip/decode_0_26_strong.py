@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .decoder import Decoder, number_of, text_of
 from .errors import UnsupportedInstruction
-from .instructions import Decoded, Operands, dtype_bytes
+from .ir.instruction import Decoded, Operands, dtype_bytes
 
 _ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 

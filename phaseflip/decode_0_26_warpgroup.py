@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .decoder import Decoder, number_of, operands, text_of
 from .errors import UnsupportedInstruction
-from .instructions import Decoded
+from .ir.instruction import Decoded
 
 
 def _wgmma(args: list[Any]) -> Decoded:

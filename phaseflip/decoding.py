@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .decode_0_26 import HELPERS_0_26
 from .decoder import Decoder, text_of
 from .dialect import decoders
 from .errors import UnsupportedInstruction
-from .instructions import INLINE, REGISTRY, Decoded
+from .ir.instruction import INLINE, REGISTRY, Decoded
 
 
 def decode(call: ir.Call) -> Decoded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .decoder import Decoder
 from .tvm_version import installed_series
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .decoding import decode
 from .errors import UnsupportedInstruction
-from .instructions import Decoded, dtype_size
-from .ir_queries import observable
+from .ir.instruction import Decoded, dtype_size
+from .ir.queries import observable
 from .machine.memory import LOCAL_BASE
-from .operators import is_float
+from .ir.arithmetic import is_float
 from .storage import Layout
 
 _INFIX = {

@@ -17,7 +17,7 @@ from .known_order import COLLECTIVE, different_threads, known_first, stores_the_
 from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .order_advice import COMMITTED, DRAINS, FILLS, same_cta
 from .ordering import COPIES, Actor, Ordering, Ticket
-from .program_order import Step, comes_first
+from .ir.place import Step, comes_first
 from .shadow_memory import Event, Region, numbers
 from .strong_order import Flags, includes_both
 from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05

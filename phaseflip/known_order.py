@@ -8,7 +8,7 @@ import numpy as np
 
 from .order_advice import same_cta
 from .ordering import Actor
-from .program_order import place_decides
+from .ir.place import place_decides
 from .shadow_memory import Event, Region
 from .vector_clock import SEEN
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .finding import Finding, Place
 from .order_advice import BIT, COMMIT, act, between, meeting_after_copy
-from .program_order import Position, Step, comes_first
+from .ir.place import Position, Step, comes_first
 from .shadow_memory import Event
 
 

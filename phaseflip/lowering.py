@@ -15,7 +15,7 @@ from typing import Any
 
 import tvm
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from . import tir
 from .errors import BadInput, UnsupportedInstruction
 from .host import HostPlan

@@ -19,7 +19,7 @@ from .finding import Place
 if TYPE_CHECKING:
     from .machine.cta import Cluster
     from .machine.warp import Group
-    from .program import Program
+    from .ir.program import Program
 
 MAX_STATES = 10_000
 """States to remember; more than any loop that polls has."""

@@ -27,7 +27,7 @@ from .machine.memory import Memory, global_base
 from .machine.tensor_map import TensorMap
 from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
 from .machine.warp import WARP, Group
-from .program import SHARED_START
+from .ir.program import SHARED_START
 from .race_detector import Launch as RaceLaunch
 from .race_detector import RaceDetector
 from .schedule import Schedule, check_delays, parse_schedule
@@ -162,7 +162,7 @@ def _lowered(kernel: Any) -> Any:
 
 def outputs(lowered: Any, arguments: list[Any]) -> set[str]:
     """The parameters that the kernel writes to, as far as its text tells without running it."""
-    from .ir_queries import written_parameters
+    from .ir.queries import written_parameters
 
     written = written_parameters(lowered.device)
     given = zip(lowered.device.params, lowered.host.launch(arguments).arguments, strict=True)

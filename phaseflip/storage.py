@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .errors import UnsupportedInstruction
-from .instructions import dtype_size
-from .ir_queries import (
+from .ir.instruction import dtype_size
+from .ir.queries import (
     children,
     collect_indexed,
     roots,
@@ -17,7 +17,7 @@ from .ir_queries import (
     value_at_zero,
     walk,
 )
-from .program import SHARED_START, View
+from .ir.program import SHARED_START, View
 
 
 class Layout:

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm_ffi import structural_map
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .arrays import by_value
 from .dialect import new_reading
 from .errors import BadInput, UnsupportedInstruction

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
-from .device_ir import Site
+from .ir.nodes import Site
 from .tir_calls import Calls, new_calls
 from .tir_nodes import marked, memory, occurs, statement_text
 from .tir_places import LINE_MARK, marked_site, statement_site

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from . import vector_loops
 from .blocks import Block, namespace, render
 from .control_flow import EXIT
 from .errors import UnsupportedInstruction
 from .expressions import ExpressionWriter
 from .finding import Place
-from .instructions import INLINE, REGISTRY, Decoded
-from .ir_queries import constant_range, ends_block, plain, private_loads, shared_uses
-from .program import Program
+from .ir.instruction import INLINE, REGISTRY, Decoded
+from .ir.queries import constant_range, ends_block, plain, private_loads, shared_uses
+from .ir.program import Program
 from .storage import Layout
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import device_ir as ir
+from .ir import nodes as ir
 from .decoding import decode
-from .instructions import INLINE, Decoded
-from .ir_queries import children
+from .ir.instruction import INLINE, Decoded
+from .ir.queries import children
 from .storage import Layout
 
 ALONE = {"st.global", "cvt.x2"}

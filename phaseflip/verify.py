@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phaseflip import operators, oracle, poison
+from phaseflip.ir import arithmetic as operators
+from phaseflip import oracle, poison
 from phaseflip.errors import BadInput
 from phaseflip.finding import Finding, Findings, Place, errors, render
 from phaseflip.gpu_run import current_gpu
@@ -277,7 +278,7 @@ def replay_line(
 
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
-    from phaseflip.capability import needed
+    from phaseflip.gpu.capability import needed
     from phaseflip.devices import default_arch
     from phaseflip.lowering import lower_once
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phaseflip import capability, cli, silicon
+from phaseflip.gpu import capability
+from phaseflip import cli, silicon
 from phaseflip.build import build
 from phaseflip.conformance import suite
 from phaseflip.cuda_compile import Cubin

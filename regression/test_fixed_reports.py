@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate, stepper
-from phaseflip.ir_queries import walk
+from phaseflip.ir.queries import walk
 from phaseflip.kernel import find_kernel
 from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code

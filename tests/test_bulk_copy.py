@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from phaseflip import device_ir as ir
+from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
 from phaseflip.decoding import decode
 from phaseflip.errors import UnsupportedInstruction

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kernels.hgemm_v3 import KERNEL as V3
-from phaseflip import device_ir as ir
+from phaseflip.ir import nodes as ir
 from phaseflip import lower
 from phaseflip.errors import BadInput, UnsupportedInstruction
 from phaseflip.host import HostPlan

@@ -6,10 +6,10 @@ import tvm
 from tvm.script.tirx import tile as Tx
 
 from kernels.hgemm_v3 import KERNEL as V3
-from phaseflip import device_ir as ir
+from phaseflip.ir import nodes as ir
 from phaseflip import lower, lowering, simulate, tir
 from phaseflip.errors import BadInput, UnsupportedInstruction
-from phaseflip.ir_queries import walk
+from phaseflip.ir.queries import walk
 from phaseflip.spelling import T
 
 N = 128

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from phaseflip import operators
+from phaseflip.ir import arithmetic as operators
 from phaseflip.errors import UnsupportedInstruction
 
 INTEGERS = [-(2**31), -17, -8, -7, -1, 0, 1, 2, 7, 8, 100, 2**31 - 1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
-from phaseflip import device_ir as ir
+from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
 from phaseflip.storage import Layout
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..capability import foreign_instruction
+from ..gpu.capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
 from ..finding import errors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .barriers import BarrierWait, check_whole_warps, meet
 
 if TYPE_CHECKING:

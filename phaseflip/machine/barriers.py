@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..finding import Finding, agree
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .divergence import Parted, split
 from .named_barrier import Arrival, NamedBarrier
 from .warp import WARP

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..finding import Finding, agree
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..vector_clock import join
 from .memory import RANK_SHIFT, SHARED_BASE
 from .named_barrier import Round

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..ordering import all_done
 from ..vector_clock import Clock, holds, join
 from .mbarrier import Mbarrier, barrier_at, check_init_fence

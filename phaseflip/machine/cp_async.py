@@ -17,7 +17,7 @@ import numpy as np
 
 from ..copy_races import copy_access
 from ..errors import KernelFault
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .mbarrier_instructions import own_barrier
 from .memory import RAW, Memory, memory_of
 from .operation import ThreadOperation

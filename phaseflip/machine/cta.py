@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import KernelFault
-from ..operators import numpy_dtype
+from ..ir.arithmetic import numpy_dtype
 from ..shadow_memory import Shadow
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
@@ -23,7 +23,7 @@ from .tensor_memory import TensorMemory, check_pairs
 if TYPE_CHECKING:
     from ..finding import Finding, Findings, Place
     from ..launch_control import LaunchControl
-    from ..program import Program
+    from ..ir.program import Program
     from ..race_detector import RaceDetector
     from .bulk_copy import BulkGroups
     from .cp_async import ThreadCopies

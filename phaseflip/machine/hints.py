@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..instructions import instruction
+from ..ir.instruction import instruction
 
 if TYPE_CHECKING:
     from ..finding import Place

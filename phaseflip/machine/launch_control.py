@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..finding import Finding, agree
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .bulk_copy import copy_to, start_load
 from .memory import memory_of, observe
 

@@ -16,7 +16,7 @@ from ..vector_clock import PAST, Clock
 from .memory import MBARRIER_BYTES
 
 if TYPE_CHECKING:
-    from ..program import View
+    from ..ir.program import View
     from .cta import Cluster
     from .mbarrier import Mbarrier
 

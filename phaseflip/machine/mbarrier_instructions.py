@@ -11,7 +11,7 @@ import numpy as np
 
 from ..control_flow import EXIT
 from ..errors import KernelFault
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..ordering import FreshWait
 from ..vector_clock import Clock
 from . import mbarrier_findings as findings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .divergence import Parted
 from .mbarrier import barrier_at
 from .mbarrier_instructions import (

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..errors import KernelFault, located
 from ..finding import Finding, agree
-from ..instructions import instruction
-from ..operators import from_memory, rounded, to_memory
+from ..ir.instruction import instruction
+from ..ir.arithmetic import from_memory, rounded, to_memory
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import KernelFault
 from ..finding import Finding, agree
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..vector_clock import SEEN
 
 if TYPE_CHECKING:

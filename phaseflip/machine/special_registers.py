@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedInstruction
-from ..instructions import instruction
+from ..ir.instruction import instruction
 
 if TYPE_CHECKING:
     from ..finding import Place

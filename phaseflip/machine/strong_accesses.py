@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..instructions import instruction
-from ..operators import from_memory, to_memory
+from ..ir.instruction import instruction
+from ..ir.arithmetic import from_memory, to_memory
 from .memory import RAW, memory_of, observe, register_columns
 from .registers import check_registers, write_registers
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadInput, KernelFault
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..ordering import COPIES
 from .matrix_descriptors import ENCODE, SharedMatrixDescriptor, operand_units, reads_past_the_end
 from .memory import RAW

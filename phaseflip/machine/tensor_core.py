@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import BadInput, KernelFault
 from ..finding import Finding
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import ENCODE, SharedMatrixDescriptor, operand_units, reads_past_the_end
 from .memory import RAW, Memory, register_columns, write_descriptor

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, KernelFault
-from ..operators import numpy_dtype
+from ..ir.arithmetic import numpy_dtype
 from .matrix_descriptors import swizzled_units
 
 SWIZZLES = {0: "none", 1: "32B", 2: "64B", 3: "128B", 4: "128B-atom32B"}

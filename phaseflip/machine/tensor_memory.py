@@ -12,7 +12,7 @@ import numpy as np
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..finding import Finding
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..peer_access import is_launched
 from ..race_detector import TMEM_BANDS
 from .divergence import Parted, split

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadInput, KernelFault
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..meeting import warps_meet
 from .memory import LOCAL_BASE
 from .one_warp import one_warp

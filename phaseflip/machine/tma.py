@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .bulk_copy import Copy, copy_to, start_load, start_store
 from .memory import RAW, SHARED_BASE
 from .tensor_map import NAN_FILL, TensorMap

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import located
-from ..operators import rounded
+from ..ir.arithmetic import rounded
 from .memory import (
     GLOBAL_SHIFT,
     LOCAL_BASE,

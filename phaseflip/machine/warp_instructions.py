@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..finding import Finding, agree
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..meeting import warps_meet
 from .warp import WARP, same
 

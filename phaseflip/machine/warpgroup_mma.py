@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import BadInput, KernelFault
 from ..finding import Finding, Place, agree
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from ..meeting import products_done, warps_meet
 from ..vector_clock import restrict
 from .matrix_descriptors import ENCODE, operand_units, reads_past_the_end

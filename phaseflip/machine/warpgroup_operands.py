@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadInput
-from ..instructions import instruction
+from ..ir.instruction import instruction
 from .matrix_descriptors import SharedMatrixDescriptor
 from .memory import write_descriptor
 

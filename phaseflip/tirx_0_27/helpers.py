@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import device_ir as ir
+from ..ir import nodes as ir
 from ..decode_0_26 import DECODE_0_26
 from ..decoder import Decoder, operands
-from ..instructions import Decoded
+from ..ir.instruction import Decoded
 
 
 def _looping_wait(scope: str) -> Decoder:

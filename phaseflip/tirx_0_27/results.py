@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import device_ir as ir
+from ..ir import nodes as ir
 from ..errors import UnsupportedInstruction
-from ..instructions import Decoded
+from ..ir.instruction import Decoded
 from .table import TableCall, shared_address
 
 Values = dict[str, Any]

@@ -7,10 +7,10 @@ from typing import Any
 
 from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout, operand_space
 
-from .. import device_ir as ir
+from ..ir import nodes as ir
 from ..decoder import text_of
 from ..errors import UnsupportedInstruction
-from ..instructions import Decoded
+from ..ir.instruction import Decoded
 from ..machine.memory import SHARED_BASE
 
 PREFIX = "tirx.ptx."

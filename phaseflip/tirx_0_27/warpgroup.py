@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .. import device_ir as ir
+from ..ir import nodes as ir
 from ..decoder import number_of
 from ..errors import UnsupportedInstruction
-from ..instructions import Decoded
+from ..ir.instruction import Decoded
 from .copies import is_register
 from .table import TableCall
 

@@ -9,7 +9,7 @@ import pytest
 from phaseflip import lower, simulate
 from phaseflip.finding import render
 from phaseflip.mutant import make_mutant
-from phaseflip.program import Program, View
+from phaseflip.ir.program import Program, View
 from tests.cases.harness import SCHEDULES, errors
 
 HERE = Path(__file__).parent

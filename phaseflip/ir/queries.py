@@ -6,9 +6,9 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-from . import device_ir as ir
-from .decoding import decode
-from .instructions import INLINE, REGISTRY, Decoded
+from . import nodes as ir
+from ..decoding import decode
+from .instruction import INLINE, REGISTRY, Decoded
 
 
 def observable(e: Any) -> bool:

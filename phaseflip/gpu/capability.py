@@ -9,7 +9,7 @@ from phaseflip.devices import ARCHS
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
-    from phaseflip import device_ir as ir
+    from phaseflip.ir import nodes as ir
     from phaseflip.kernel import Kernel
 
 HOMES = {
@@ -48,7 +48,7 @@ def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple
 
 def _special(function: ir.Function) -> Iterator[tuple[str, str]]:
     """(mnemonic, family) of the instructions that not every architecture has, in program order."""
-    from phaseflip.ir_queries import calls, roots, walk
+    from phaseflip.ir.queries import calls, roots, walk
 
     for statement in walk(function.body):
         for call in calls(*roots(statement)):

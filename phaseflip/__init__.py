@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         KernelFault,
         UnsupportedInstruction,
     )
-    from phaseflip.finding import Finding
+    from phaseflip.findings.finding import Finding
     from phaseflip.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
     from phaseflip.lowering import LoweredKernel, lower
     from phaseflip.simulator import Run, launch, simulate

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .finding import Finding, Place, agree, flip, phase_name
+from .findings.finding import Finding, Place, agree, flip, phase_name
 from .order_advice import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
 from .ir.place import comes_first
 from .shadow_memory import Event

@@ -225,7 +225,7 @@ def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int]
 def _run(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     from phaseflip.cli_gpu import chosen
-    from phaseflip.finding import render
+    from phaseflip.findings.finding import render
     from phaseflip.verify import verify
 
     shape = (args.M, args.N, args.K)

@@ -85,7 +85,7 @@ def _benchmark(args: argparse.Namespace) -> Outcome:
     if not 3 <= args.rounds <= LARGEST_ROUNDS:
         raise BadInput(f"argument --rounds: {args.rounds} is not 3 to {LARGEST_ROUNDS}")
     from phaseflip.cli_gpu import chosen
-    from phaseflip.finding import errors, render
+    from phaseflip.findings.finding import errors, render
     from phaseflip.gpu_timing import time_kernel
     from phaseflip.prebuilt import find_prebuilt
     from phaseflip.verify import verify

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .finding import Finding, Place, agree
+from .findings.finding import Finding, Place, agree
 from .machine.barriers import BarrierWait
 from .machine.cluster_barrier import ClusterWait
 from .machine.cta import Cluster

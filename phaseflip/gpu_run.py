@@ -14,7 +14,7 @@ import numpy as np
 
 from phaseflip import gpu_lock
 from phaseflip.errors import BadInput
-from phaseflip.finding import Finding, Place
+from phaseflip.findings.finding import Finding, Place
 from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
 from phaseflip.poll_limit import TRAPPED
 from phaseflip.prebuilt import Prebuilt, find_prebuilt

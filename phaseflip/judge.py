@@ -12,7 +12,7 @@ import numpy as np
 
 from .advice import Cause, race_report
 from .fence_rules import missing_fence
-from .finding import Finding, Findings
+from .findings.finding import Finding, Findings
 from .known_order import COLLECTIVE, different_threads, known_first, stores_the_same
 from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .order_advice import COMMITTED, DRAINS, FILLS, same_cta

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from .finding import Finding, Place
+from .findings.finding import Finding, Place
 from .order_advice import BIT, COMMIT, act, between, meeting_after_copy
 from .ir.place import Position, Step, comes_first
 from .shadow_memory import Event

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import BadInput, BadSchedule
-from .finding import RULES, Finding, errors
+from .findings.finding import RULES, Finding, errors
 from .kernel import Kernel, find_kernel
 from .oracle import OracleResult
 from .verify import Verdict, lowered, verify

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .copy_order import same_threads, threads_of, waited_for
-from .finding import CLUSTER_BARRIER
+from .findings.finding import CLUSTER_BARRIER
 from .shadow_memory import Event
 from .vector_clock import SEEN
 

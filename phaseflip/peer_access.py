@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .finding import Finding
+from .findings.finding import Finding
 from .vector_clock import PAST, Clock, Knowledge, join
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .finding import Place
+from .findings.finding import Place
 
 if TYPE_CHECKING:
     from .machine.cta import Cluster

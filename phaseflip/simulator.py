@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 
 from .arrays import check_writable, checked_arguments, copy_back, from_stored, stored_bytes
 from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
-from .finding import Finding, Findings
+from .findings.finding import Finding, Findings
 from .launch_control import LaunchControl
 from .machine.cta import CTA, Cluster
 from .machine.mbarrier_findings import report_uninitialised

@@ -7,7 +7,7 @@ from typing import Any
 from .control_flow import EXIT
 from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
-from .finding import Finding
+from .findings.finding import Finding
 from .machine.cta import Cluster, land
 from .machine.divergence import PARTED
 from .machine.mbarrier import abandon_uninitialised

@@ -11,7 +11,7 @@ from .blocks import Block, namespace, render
 from .control_flow import EXIT
 from .errors import UnsupportedInstruction
 from .expressions import ExpressionWriter
-from .finding import Place
+from .findings.finding import Place
 from .ir.instruction import INLINE, REGISTRY, Decoded
 from .ir.queries import constant_range, ends_block, plain, private_loads, shared_uses
 from .ir.program import Program

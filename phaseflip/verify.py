@@ -15,7 +15,7 @@ import numpy as np
 from phaseflip.ir import arithmetic as operators
 from phaseflip import oracle, poison
 from phaseflip.errors import BadInput
-from phaseflip.finding import Finding, Findings, Place, errors, render
+from phaseflip.findings.finding import Finding, Findings, Place, errors, render
 from phaseflip.gpu_run import current_gpu
 from phaseflip.inputs import make_inputs
 from phaseflip.kernel import Kernel, Operands

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from phaseflip.faults import as_studied, catalogue, find_fault, is_title, matching, shapes_for
-from phaseflip.finding import errors
+from phaseflip.findings.finding import errors
 from phaseflip.kernel import find_kernel, list_kernels
 from phaseflip.mutant import Mutant, make_mutant, oracles_alone
 from phaseflip.verify import Verdict, verify

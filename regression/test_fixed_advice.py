@@ -6,7 +6,7 @@ from tvm.backend.cuda.lang.pipeline import TMABar
 from tvm.script.tirx import tile as Tx
 
 from phaseflip import lower, simulate
-from phaseflip.finding import Finding, Findings, Place, flip
+from phaseflip.findings.finding import Finding, Findings, Place, flip
 from phaseflip.spelling import T
 from tests.litmus import test_cluster_tma as cluster_tma
 from tests.litmus.harness import SCHEDULES, run

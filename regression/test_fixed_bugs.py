@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from phaseflip import lower, simulate
-from phaseflip.finding import Place
+from phaseflip.findings.finding import Place
 from phaseflip.machine.barriers import BarrierWait
 from phaseflip.machine.named_barrier import Arrival, NamedBarrier
 from phaseflip.mutant import make_mutant, run_item

@@ -18,7 +18,7 @@ from kernels.hgemm_v1 import KERNEL as V1
 from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, lower, simulate
-from phaseflip.finding import PROFILES, errors
+from phaseflip.findings.finding import PROFILES, errors
 from phaseflip.kernel import list_kernels
 from phaseflip.lowering import lower_once
 from phaseflip.spelling import T

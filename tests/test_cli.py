@@ -20,7 +20,7 @@ import pytest
 
 import phaseflip.kernel
 from phaseflip import cli, devices
-from phaseflip.finding import Finding, Place, render
+from phaseflip.findings.finding import Finding, Place, render
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = Path(

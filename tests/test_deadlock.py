@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.finding import render
+from phaseflip.findings.finding import render
 from phaseflip.spelling import T
 
 N = 64

@@ -24,7 +24,7 @@ from phaseflip.faults import (
     shapes_for,
 )  # fmt: skip
 from phaseflip.faults.fault import FAULTS
-from phaseflip.finding import RULES, Finding
+from phaseflip.findings.finding import RULES, Finding
 from phaseflip.kernel import find_kernel, list_kernels
 from phaseflip.lowering import generated
 from phaseflip.verify import verify

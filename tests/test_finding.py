@@ -5,7 +5,7 @@ import json
 import pytest
 
 from phaseflip.errors import BadInput
-from phaseflip.finding import (
+from phaseflip.findings.finding import (
     CATEGORIES,
     PROFILES,
     RULES,

@@ -12,7 +12,7 @@ import pytest
 
 from phaseflip import gpu_run
 from phaseflip.errors import BadInput
-from phaseflip.finding import render
+from phaseflip.findings.finding import render
 from phaseflip.gpu_run import Gpu, current_gpu, running_on
 from phaseflip.system.worker_pool import WorkerPool
 from phaseflip.verify import verify

@@ -8,7 +8,7 @@ import pytest
 
 from phaseflip import lower, simulate
 from phaseflip.errors import KernelFault
-from phaseflip.finding import Place
+from phaseflip.findings.finding import Place
 from phaseflip.machine.mbarrier import Mbarrier
 from phaseflip.spelling import T
 

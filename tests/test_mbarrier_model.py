@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from phaseflip.finding import Place
+from phaseflip.findings.finding import Place
 from phaseflip.machine.mbarrier import Mbarrier
 from phaseflip.machine.mbarrier_wait import MbarrierWait
 

@@ -10,7 +10,7 @@ import pytest
 
 from phaseflip import BadInput, lower, tir_nodes
 from phaseflip.faults import Fault, find_fault, mutations
-from phaseflip.finding import errors
+from phaseflip.findings.finding import errors
 from phaseflip.kernel import find_kernel
 from phaseflip.verify import verify
 

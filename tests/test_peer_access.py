@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.finding import Place
+from phaseflip.findings.finding import Place
 from phaseflip.peer_access import PeerAccesses
 from phaseflip.vector_clock import PAST, SEEN, Clock
 

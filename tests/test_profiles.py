@@ -5,7 +5,7 @@ import pytest
 
 from phaseflip import find_kernel, lower, simulate
 from phaseflip.errors import BadInput
-from phaseflip.finding import errors
+from phaseflip.findings.finding import errors
 
 CHAPTER = "tests/data/chapter_kernels.py"
 

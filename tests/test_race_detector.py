@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaseflip.finding import Findings, Place
+from phaseflip.findings.finding import Findings, Place
 from phaseflip.machine.memory import Memory
 from phaseflip.race_detector import Launch, RaceDetector
 from phaseflip.shadow_memory import Shadow

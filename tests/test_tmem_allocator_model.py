@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from phaseflip.finding import Place
+from phaseflip.findings.finding import Place
 from phaseflip.machine import tensor_memory as unit
 from phaseflip.machine.memory import SHARED_BASE, Memory
 from phaseflip.machine.warp import Group

@@ -11,7 +11,7 @@ import pytest
 
 import phaseflip.simulator
 from phaseflip.errors import BadInput
-from phaseflip.finding import Finding, Place
+from phaseflip.findings.finding import Finding, Place
 from phaseflip.kernel import Kernel, find_kernel
 from phaseflip.simulator import Run
 from phaseflip.verify import replay_line, verify

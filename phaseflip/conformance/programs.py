@@ -22,7 +22,7 @@ import numpy as np
 from ..gpu.capability import foreign_instruction
 from ..cuda_compile import find_nvcc
 from ..errors import BadInput
-from ..finding import errors
+from ..findings.finding import errors
 from ..system.folders import files_in
 from ..system.user_code import load_file, one_line, returned, users_code
 from .case import FAMILIES, Program

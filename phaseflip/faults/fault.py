@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from ..finding import RULES, Finding, errors
+from ..findings.finding import RULES, Finding, errors
 from ..kernel import find_kernel
 from ..grammar import counted
 from .example import Example

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from ..finding import Place
+from ..findings.finding import Place
 
 Position = tuple[tuple[int, ...], int]
 """Iterations of the enclosing loops, outermost first, and place in the program."""

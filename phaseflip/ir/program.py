@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..finding import Place
+from ..findings.finding import Place
 
 SHARED_START = 1024
 """Byte offset of a kernel's shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""

@@ -14,7 +14,7 @@ from ..ir.instruction import instruction
 from .barriers import BarrierWait, check_whole_warps, meet
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .divergence import Parted
     from .named_barrier import Arrival, NamedBarrier
     from .warp import Group

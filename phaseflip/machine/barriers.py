@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..control_flow import EXIT
 from ..errors import KernelFault
-from ..finding import Finding, agree
+from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
 from .divergence import Parted, split
 from .named_barrier import Arrival, NamedBarrier
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 BARRIERS = 16

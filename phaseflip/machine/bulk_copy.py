@@ -24,7 +24,7 @@ from .operation import ThreadOperation
 from .pipes import Awaited
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..ordering import Ticket
     from ..vector_clock import Clock
     from .cta import CTA

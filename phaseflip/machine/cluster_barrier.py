@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault
-from ..finding import Finding, agree
+from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
 from ..vector_clock import join
 from .memory import RANK_SHIFT, SHARED_BASE
 from .named_barrier import Round
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..vector_clock import Clock
     from .cta import Cluster
     from .warp import Group

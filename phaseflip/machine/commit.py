@@ -15,7 +15,7 @@ from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .operation import ThreadOperation
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..ordering import Ticket
     from .cta import CTA
     from .warp import Group

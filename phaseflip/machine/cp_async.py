@@ -24,7 +24,7 @@ from .operation import ThreadOperation
 
 if TYPE_CHECKING:
     from ..copy_order import CopyTicket
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..vector_clock import Clock
     from .cta import CTA
     from .warp import Group

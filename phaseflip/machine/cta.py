@@ -21,7 +21,7 @@ from .tensor_core import TensorCore
 from .tensor_memory import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
-    from ..finding import Finding, Findings, Place
+    from ..findings.finding import Finding, Findings, Place
     from ..launch_control import LaunchControl
     from ..ir.program import Program
     from ..race_detector import RaceDetector

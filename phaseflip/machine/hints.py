@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir.instruction import instruction
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 

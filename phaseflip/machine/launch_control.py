@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault
-from ..finding import Finding, agree
+from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
 from .bulk_copy import copy_to, start_load
 from .memory import memory_of, observe
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
     from .warp import Group
 

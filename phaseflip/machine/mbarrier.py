@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import KernelFault
-from ..finding import Place
+from ..findings.finding import Place
 from ..vector_clock import ASYNC, PAST, SEEN, Clock, join
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Arrival, Repeated, Use

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
+from ..findings.finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
 from ..vector_clock import PAST, Clock
 from .memory import MBARRIER_BYTES
 

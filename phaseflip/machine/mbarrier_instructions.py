@@ -23,7 +23,7 @@ from .mbarrier_wait import LanesWait, MbarrierWait, Parts, consume, report_if_la
 from .memory import MBARRIER_BYTES
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 

@@ -28,7 +28,7 @@ from .mbarrier_instructions import (
 from .mbarrier_wait import LanesWait, MbarrierWait, Parts, consume
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 

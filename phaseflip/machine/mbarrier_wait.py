@@ -11,7 +11,7 @@ from ..vector_clock import united
 from . import mbarrier_findings as findings
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .mbarrier import Mbarrier
     from .warp import Group
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import KernelFault, located
-from ..finding import Finding, agree
+from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
 from ..ir.arithmetic import from_memory, rounded, to_memory
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..shadow_memory import Shadow
     from .warp import Group
 

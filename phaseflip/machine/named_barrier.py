@@ -23,7 +23,7 @@ from . import named_barrier_findings as findings
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
     from .warp import Group
 

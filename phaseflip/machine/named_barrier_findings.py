@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..finding import Finding, Place, agree
+from ..findings.finding import Finding, Place, agree
 from ..vector_clock import holds
 from .warp import Agents
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import KernelFault
-from ..finding import Finding, agree
+from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
 from ..vector_clock import SEEN
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
     from .warp import Group
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..finding import Finding, agree
+from ..findings.finding import Finding, agree
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
     from .warp import Group
 

@@ -11,7 +11,7 @@ from ..errors import UnsupportedInstruction
 from ..ir.instruction import instruction
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 _BY_AXIS = {

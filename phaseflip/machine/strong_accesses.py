@@ -18,7 +18,7 @@ from .memory import RAW, memory_of, observe, register_columns
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..strong_order import Flag
     from .warp import Group
 

@@ -28,7 +28,7 @@ from .tensor_core import issued_once
 from .tensor_memory import LANES, WORD, split_address
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..ordering import Ticket
     from .cta import CTA
     from .warp import Group

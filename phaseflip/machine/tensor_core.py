@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import BadInput, KernelFault
-from ..finding import Finding
+from ..findings.finding import Finding
 from ..ir.instruction import instruction
 from .instruction_descriptor import InstructionDescriptor
 from .matrix_descriptors import ENCODE, SharedMatrixDescriptor, operand_units, reads_past_the_end
@@ -26,7 +26,7 @@ from .tensor_memory import split_address
 from .tensor_memory_layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..ordering import Ticket
     from ..vector_clock import Part
     from .cta import CTA

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..control_flow import EXIT
 from ..errors import KernelFault
-from ..finding import Finding
+from ..findings.finding import Finding
 from ..ir.instruction import instruction
 from ..peer_access import is_launched
 from ..race_detector import TMEM_BANDS
@@ -21,7 +21,7 @@ from .one_warp import by_one_warp, one_warp
 from .tensor_memory_layout import COLUMNS
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
     from .warp import Group
 

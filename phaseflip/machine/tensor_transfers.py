@@ -23,7 +23,7 @@ from .tensor_memory import WORD, split_address
 from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld_registers
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from ..ordering import Ticket
     from .warp import Group
 

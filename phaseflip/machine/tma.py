@@ -18,7 +18,7 @@ from .memory import RAW, SHARED_BASE
 from .tensor_map import NAN_FILL, TensorMap
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
     from .warp import Group
 

@@ -26,7 +26,7 @@ from .memory import (
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 

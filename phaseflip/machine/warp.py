@@ -18,7 +18,7 @@ import numpy as np
 from ..vector_clock import Knowledge, Part, restrict, united
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .cta import CTA
 
 WARP = 32

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..finding import Finding, agree
+from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
 from ..meeting import warps_meet
 from .warp import WARP, same
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 FULL_MASK = 0xFFFFFFFF

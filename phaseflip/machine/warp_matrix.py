@@ -20,7 +20,7 @@ from .one_warp import one_warp
 from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .memory import Memory
     from .warp import Group
 

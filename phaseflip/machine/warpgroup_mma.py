@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import BadInput, KernelFault
-from ..finding import Finding, Place, agree
+from ..findings.finding import Finding, Place, agree
 from ..ir.instruction import instruction
 from ..meeting import products_done, warps_meet
 from ..vector_clock import restrict

@@ -16,7 +16,7 @@ from .matrix_descriptors import SharedMatrixDescriptor
 from .memory import write_descriptor
 
 if TYPE_CHECKING:
-    from ..finding import Place
+    from ..findings.finding import Place
     from .warp import Group
 
 WARPS = 4

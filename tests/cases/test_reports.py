@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.finding import render
+from phaseflip.findings.finding import render
 from phaseflip.mutant import make_mutant
 from phaseflip.ir.program import Program, View
 from tests.cases.harness import SCHEDULES, errors

@@ -3,7 +3,7 @@
 import pytest
 from tvm.script import tirx as T
 
-from phaseflip.finding import render
+from phaseflip.findings.finding import render
 
 from .harness import SCHEDULES, gives, in_cta, requires, run
 

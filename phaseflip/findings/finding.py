@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .errors import BadInput, check_text
+from ..errors import BadInput, check_text
 
 PROFILES = ("ptx", "practice")
 CATEGORIES = ("races", "protocol", "memory", "lifecycle", "deadlock")

@@ -12,7 +12,7 @@ from .findings.finding import Finding, Place, agree, flip, phase_name
 from .order_advice import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
 from .ir.place import comes_first
 from .shadow_memory import Event
-from .vector_clock import SEEN
+from .ordering.knowledge import SEEN
 
 Cause = Place | str | None
 """Why arrivals after an access do not tell of it: "lanes", one arrives for its warp; a place, where they are relaxed."""

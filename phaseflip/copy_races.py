@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .copy_order import CopyTicket
-from .ordering import Actor
+from .ordering.copy_order import CopyTicket
+from .ordering.happens_before import Actor
 from .race_detector import RaceDetector
 from .shadow_memory import Event, Region, Shadow, numbers
-from .vector_clock import SEEN
+from .ordering.knowledge import SEEN
 
 
 def copy_access(

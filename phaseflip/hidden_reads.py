@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .ordering import Actor
+from .ordering.happens_before import Actor
 from .shadow_memory import Event, Region, Shadow, numbers
 from .tensor_memory_races import TensorMemoryJudge
 

@@ -16,11 +16,11 @@ from .findings.finding import Finding, Findings
 from .known_order import COLLECTIVE, different_threads, known_first, stores_the_same
 from .late_advice import GroupWait, of_group, without_bit, without_commit
 from .order_advice import COMMITTED, DRAINS, FILLS, same_cta
-from .ordering import COPIES, Actor, Ordering, Ticket
+from .ordering.happens_before import COPIES, Actor, Ordering, Ticket
 from .ir.place import Step, comes_first
 from .shadow_memory import Event, Region, numbers
-from .strong_order import Flags, includes_both
-from .vector_clock import ASYNC, PAST, SCOPED, SEEN, TCGEN05
+from .ordering.strong_order import Flags, includes_both
+from .ordering.knowledge import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 
 
 class Launch:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from .order_advice import same_cta
-from .ordering import Actor
+from .ordering.happens_before import Actor
 from .ir.place import place_decides
 from .shadow_memory import Event, Region
-from .vector_clock import SEEN
+from .ordering.knowledge import SEEN
 
 COLLECTIVE = "tcgen05.alloc"
 """Writes the address as one store of the warp."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .findings.finding import Finding
-from .vector_clock import PAST, Clock, Knowledge, join
+from .ordering.knowledge import PAST, Clock, Knowledge, join
 
 
 @dataclass

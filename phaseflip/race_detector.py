@@ -20,10 +20,10 @@ import numpy as np
 from .advice import private_load_report
 from .hidden_reads import HiddenReadJudge
 from .judge import Launch
-from .ordering import Actor, Ticket
+from .ordering.happens_before import Actor, Ticket
 from .shadow_memory import Event, Region, Shadow, numbers
 from .tensor_memory_races import TMEM_BANDS
-from .vector_clock import Clock, among
+from .ordering.knowledge import Clock, among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .judge import Judge
-from .ordering import Actor, Ticket
+from .ordering.happens_before import Actor, Ticket
 from .shadow_memory import Event, Region, numbers
 
 TMEM_BANDS = 8

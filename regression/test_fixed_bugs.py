@@ -14,7 +14,7 @@ from phaseflip.findings.finding import Place
 from phaseflip.machine.barriers import BarrierWait
 from phaseflip.machine.named_barrier import Arrival, NamedBarrier
 from phaseflip.mutant import make_mutant, run_item
-from phaseflip.vector_clock import Clock
+from phaseflip.ordering.knowledge import Clock
 from phaseflip.verify import verify
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_loops as loops

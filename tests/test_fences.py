@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.fences import PROXY_FENCE_COVERS, ProxyFences, ReleasedByFences
-from phaseflip.vector_clock import ASYNC, SEEN, Clock
+from phaseflip.ordering.fences import PROXY_FENCE_COVERS, ProxyFences, ReleasedByFences
+from phaseflip.ordering.knowledge import ASYNC, SEEN, Clock
 
 THREADS = 4
 

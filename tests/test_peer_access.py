@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from phaseflip.findings.finding import Place
 from phaseflip.peer_access import PeerAccesses
-from phaseflip.vector_clock import PAST, SEEN, Clock
+from phaseflip.ordering.knowledge import PAST, SEEN, Clock
 
 SIZE, QUEUE = 3, 2
 NAMES = ["CTA 4", "CTA 5"]

@@ -16,7 +16,7 @@ from phaseflip.findings.finding import Findings, Place
 from phaseflip.machine.memory import Memory
 from phaseflip.race_detector import Launch, RaceDetector
 from phaseflip.shadow_memory import Shadow
-from phaseflip.vector_clock import join, restrict, united
+from phaseflip.ordering.knowledge import join, restrict, united
 
 EXAMPLES = max(150, settings.default.max_examples)
 SIZE = 64

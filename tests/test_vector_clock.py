@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.vector_clock import (
+from phaseflip.ordering.knowledge import (
     ASYNC,
     PAST,
     SCOPED,

@@ -25,8 +25,8 @@ from .pipes import Awaited
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..ordering import Ticket
-    from ..vector_clock import Clock
+    from ..ordering.happens_before import Ticket
+    from ..ordering.knowledge import Clock
     from .cta import CTA
     from .warp import Group
 

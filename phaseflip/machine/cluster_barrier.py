@@ -15,13 +15,13 @@ import numpy as np
 from ..errors import KernelFault
 from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
-from ..vector_clock import join
+from ..ordering.knowledge import join
 from .memory import RANK_SHIFT, SHARED_BASE
 from .named_barrier import Round
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..vector_clock import Clock
+    from ..ordering.knowledge import Clock
     from .cta import Cluster
     from .warp import Group
 

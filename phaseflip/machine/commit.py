@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..ir.instruction import instruction
-from ..ordering import all_done
-from ..vector_clock import Clock, holds, join
+from ..ordering.happens_before import all_done
+from ..ordering.knowledge import Clock, holds, join
 from .mbarrier import Mbarrier, barrier_at, check_init_fence
 from .operation import ThreadOperation
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..ordering import Ticket
+    from ..ordering.happens_before import Ticket
     from .cta import CTA
     from .warp import Group
 

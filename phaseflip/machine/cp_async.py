@@ -23,9 +23,9 @@ from .memory import RAW, Memory, memory_of
 from .operation import ThreadOperation
 
 if TYPE_CHECKING:
-    from ..copy_order import CopyTicket
+    from ..ordering.copy_order import CopyTicket
     from ..findings.finding import Place
-    from ..vector_clock import Clock
+    from ..ordering.knowledge import Clock
     from .cta import CTA
     from .warp import Group
 

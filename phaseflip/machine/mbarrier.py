@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..findings.finding import Place
-from ..vector_clock import ASYNC, PAST, SEEN, Clock, join
+from ..ordering.knowledge import ASYNC, PAST, SEEN, Clock, join
 from . import mbarrier_findings as findings
 from .mbarrier_findings import Arrival, Repeated, Use
 from .memory import SHARED_BASE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..findings.finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
-from ..vector_clock import PAST, Clock
+from ..ordering.knowledge import PAST, Clock
 from .memory import MBARRIER_BYTES
 
 if TYPE_CHECKING:

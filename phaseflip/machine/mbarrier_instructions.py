@@ -12,8 +12,8 @@ import numpy as np
 from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..ir.instruction import instruction
-from ..ordering import FreshWait
-from ..vector_clock import Clock
+from ..ordering.happens_before import FreshWait
+from ..ordering.knowledge import Clock
 from . import mbarrier_findings as findings
 from .cluster_barrier import peer_address
 from .divergence import Parted, split

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..vector_clock import united
+from ..ordering.knowledge import united
 from . import mbarrier_findings as findings
 
 if TYPE_CHECKING:

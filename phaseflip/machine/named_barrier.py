@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import UncertainBarrier
-from ..meeting import warps_know
-from ..vector_clock import Clock, join
+from ..ordering.warp_meetings import warps_know
+from ..ordering.knowledge import Clock, join
 from . import named_barrier_findings as findings
 
 if TYPE_CHECKING:

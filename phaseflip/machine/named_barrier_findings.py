@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..findings.finding import Finding, Place, agree
-from ..vector_clock import holds
+from ..ordering.knowledge import holds
 from .warp import Agents
 
 if TYPE_CHECKING:

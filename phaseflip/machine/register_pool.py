@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import KernelFault
 from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
-from ..vector_clock import SEEN
+from ..ordering.knowledge import SEEN
 
 if TYPE_CHECKING:
     from ..findings.finding import Place

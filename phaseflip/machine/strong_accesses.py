@@ -19,7 +19,7 @@ from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..strong_order import Flag
+    from ..ordering.strong_order import Flag
     from .warp import Group
 
 

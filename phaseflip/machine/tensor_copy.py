@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import BadInput, KernelFault
 from ..ir.instruction import instruction
-from ..ordering import COPIES
+from ..ordering.happens_before import COPIES
 from .matrix_descriptors import ENCODE, SharedMatrixDescriptor, operand_units, reads_past_the_end
 from .memory import RAW
 from .operation import ThreadOperation
@@ -29,7 +29,7 @@ from .tensor_memory import LANES, WORD, split_address
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..ordering import Ticket
+    from ..ordering.happens_before import Ticket
     from .cta import CTA
     from .warp import Group
 

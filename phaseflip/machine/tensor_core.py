@@ -27,8 +27,8 @@ from .tensor_memory_layout import accumulator_columns, accumulator_slices, check
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..ordering import Ticket
-    from ..vector_clock import Part
+    from ..ordering.happens_before import Ticket
+    from ..ordering.knowledge import Part
     from .cta import CTA
     from .warp import Group
 

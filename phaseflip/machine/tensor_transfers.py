@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import BadInput, KernelFault
 from ..ir.instruction import instruction
-from ..meeting import warps_meet
+from ..ordering.warp_meetings import warps_meet
 from .memory import LOCAL_BASE
 from .one_warp import one_warp
 from .pipes import Awaited
@@ -24,7 +24,7 @@ from .tensor_memory_layout import columns_touched, first_lane, lanes_touched, ld
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..ordering import Ticket
+    from ..ordering.happens_before import Ticket
     from .warp import Group
 
 

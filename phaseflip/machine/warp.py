@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..vector_clock import Knowledge, Part, restrict, united
+from ..ordering.knowledge import Knowledge, Part, restrict, united
 
 if TYPE_CHECKING:
     from ..findings.finding import Place

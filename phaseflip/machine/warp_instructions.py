@@ -8,7 +8,7 @@ import numpy as np
 
 from ..findings.finding import Finding, agree
 from ..ir.instruction import instruction
-from ..meeting import warps_meet
+from ..ordering.warp_meetings import warps_meet
 from .warp import WARP, same
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..ir.instruction import instruction
-from ..meeting import warps_meet
+from ..ordering.warp_meetings import warps_meet
 from .memory import RAW, memory_of, observe, register_columns
 from .one_warp import one_warp
 from .registers import check_registers, write_registers

@@ -24,8 +24,8 @@ import numpy as np
 from ..errors import BadInput, KernelFault
 from ..findings.finding import Finding, Place, agree
 from ..ir.instruction import instruction
-from ..meeting import products_done, warps_meet
-from ..vector_clock import restrict
+from ..ordering.warp_meetings import products_done, warps_meet
+from ..ordering.knowledge import restrict
 from .matrix_descriptors import ENCODE, operand_units, reads_past_the_end
 from .memory import RAW, register_columns
 from .pipes import Awaited
@@ -33,8 +33,8 @@ from .registers import start_loading, write_registers
 from .warpgroup_operands import WARPS, decode_descriptor, fragment
 
 if TYPE_CHECKING:
-    from ..ordering import Ticket
-    from ..vector_clock import Clock, Part
+    from ..ordering.happens_before import Ticket
+    from ..ordering.knowledge import Clock, Part
     from .cta import CTA
     from .warp import Group
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .vector_clock import SEEN, Clock, join, united
+from .knowledge import SEEN, Clock, join, united
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .ordering import Ordering, Ticket
-from .vector_clock import PAST, Clock, Part, join, restrict
+from .happens_before import Ordering, Ticket
+from .knowledge import PAST, Clock, Part, join, restrict
 
 
 def warps_meet(ordering: Ordering, g: Any) -> None:

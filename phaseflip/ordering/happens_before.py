@@ -13,8 +13,8 @@ import numpy as np
 
 from .copy_order import Copies
 from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
-from .peer_access import PeerAccesses
-from .vector_clock import PAST, SEEN, TCGEN05, Clock, Part, join, meet
+from ..peer_access import PeerAccesses
+from .knowledge import PAST, SEEN, TCGEN05, Clock, Part, join, meet
 
 COPIES = "tcgen05.cp"
 """Pipeline of the copies of a thread to Tensor Memory: with the MMAs that come after them, not with one another."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .vector_clock import ASYNC, SEEN, Clock, join
+from .knowledge import ASYNC, SEEN, Clock, join
 
 FENCE_SCOPES = ("cta", "cluster")
 PROXY_FENCE_COVERS = {

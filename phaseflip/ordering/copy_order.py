@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .vector_clock import ASYNC, SEEN, Clock, Part
+from .knowledge import ASYNC, SEEN, Clock, Part
 
 
 @dataclass(eq=False)

@@ -28,10 +28,10 @@ from .machine.tensor_map import TensorMap
 from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
 from .machine.warp import WARP, Group
 from .ir.program import SHARED_START
-from .race_detector import Launch as RaceLaunch
-from .race_detector import RaceDetector
+from .races.detector import Launch as RaceLaunch
+from .races.detector import RaceDetector
 from .schedule import Schedule, check_delays, parse_schedule
-from .shadow_memory import Shadow
+from .races.shadow import Shadow
 from .stepper import Stepper
 
 MAX_SHARED_BYTES = 227 * 1024

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaseflip.findings.finding import Place
-from phaseflip.peer_access import PeerAccesses
+from phaseflip.races.cta_lifetime import PeerAccesses
 from phaseflip.ordering.knowledge import PAST, SEEN, Clock
 
 SIZE, QUEUE = 3, 2

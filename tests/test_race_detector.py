@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from phaseflip.findings.finding import Findings, Place
 from phaseflip.machine.memory import Memory
-from phaseflip.race_detector import Launch, RaceDetector
-from phaseflip.shadow_memory import Shadow
+from phaseflip.races.detector import Launch, RaceDetector
+from phaseflip.races.shadow import Shadow
 from phaseflip.ordering.knowledge import join, restrict, united
 
 EXAMPLES = max(150, settings.default.max_examples)

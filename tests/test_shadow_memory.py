@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.shadow_memory import PAGE, UNIT, Event, Region, Shadow, numbers
+from phaseflip.races.shadow import PAGE, UNIT, Event, Region, Shadow, numbers
 
 SIZE = 3 * PAGE + 64
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..copy_races import copy_access
+from ..races.copies import copy_access
 from ..errors import KernelFault
 from ..ir.instruction import instruction
 from .mbarrier_instructions import own_barrier

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import KernelFault
 from ..ir.arithmetic import numpy_dtype
-from ..shadow_memory import Shadow
+from ..races.shadow import Shadow
 from .cluster_barrier import ClusterBarrier
 from .mbarrier import Mbarrier
 from .memory import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..findings.finding import Finding, Findings, Place
     from ..launch_control import LaunchControl
     from ..ir.program import Program
-    from ..race_detector import RaceDetector
+    from ..races.detector import RaceDetector
     from .bulk_copy import BulkGroups
     from .cp_async import ThreadCopies
     from .tensor_map import TensorMap

@@ -23,7 +23,7 @@ from .registers import check_registers, write_registers
 
 if TYPE_CHECKING:
     from ..findings.finding import Place
-    from ..shadow_memory import Shadow
+    from ..races.shadow import Shadow
     from .warp import Group
 
 SHARED_BASE = 1 << 32

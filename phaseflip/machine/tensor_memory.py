@@ -13,8 +13,8 @@ from ..control_flow import EXIT
 from ..errors import KernelFault
 from ..findings.finding import Finding
 from ..ir.instruction import instruction
-from ..peer_access import is_launched
-from ..race_detector import TMEM_BANDS
+from ..races.cta_lifetime import is_launched
+from ..races.detector import TMEM_BANDS
 from .divergence import Parted, split
 from .memory import store
 from .one_warp import by_one_warp, one_warp

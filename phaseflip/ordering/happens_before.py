@@ -13,7 +13,7 @@ import numpy as np
 
 from .copy_order import Copies
 from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
-from ..peer_access import PeerAccesses
+from ..races.cta_lifetime import PeerAccesses
 from .knowledge import PAST, SEEN, TCGEN05, Clock, Part, join, meet
 
 COPIES = "tcgen05.cp"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .judge import Judge
-from .ordering.happens_before import Actor, Ticket
-from .shadow_memory import Event, Region, numbers
+from .collision import Judge
+from ..ordering.happens_before import Actor, Ticket
+from .shadow import Event, Region, numbers
 
 TMEM_BANDS = 8
 """TMEM is tracked by bands of 16 lanes: no instruction reaches less of a column, but tcgen05.cp.4x256b, whose rows count

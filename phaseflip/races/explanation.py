@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .findings.finding import Finding, Place, agree, flip, phase_name
-from .order_advice import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
-from .ir.place import comes_first
-from .shadow_memory import Event
-from .ordering.knowledge import SEEN
+from ..findings.finding import Finding, Place, agree, flip, phase_name
+from .remedies import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
+from ..ir.place import comes_first
+from .shadow import Event
+from ..ordering.knowledge import SEEN
 
 Cause = Place | str | None
 """Why arrivals after an access do not tell of it: "lanes", one arrives for its warp; a place, where they are relaxed."""

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .ordering.happens_before import Actor
-from .shadow_memory import Event, Region, Shadow, numbers
-from .tensor_memory_races import TensorMemoryJudge
+from ..ordering.happens_before import Actor
+from .shadow import Event, Region, Shadow, numbers
+from .tmem_shadow import TensorMemoryJudge
 
 ALL = -1
 """All threads of a read."""

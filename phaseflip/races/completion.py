@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from .findings.finding import Finding, Place
-from .order_advice import BIT, COMMIT, act, between, meeting_after_copy
-from .ir.place import Position, Step, comes_first
-from .shadow_memory import Event
+from ..findings.finding import Finding, Place
+from .remedies import BIT, COMMIT, act, between, meeting_after_copy
+from ..ir.place import Position, Step, comes_first
+from .shadow import Event
 
 
 class GroupWait(NamedTuple):

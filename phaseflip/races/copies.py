@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .ordering.copy_order import CopyTicket
-from .ordering.happens_before import Actor
-from .race_detector import RaceDetector
-from .shadow_memory import Event, Region, Shadow, numbers
-from .ordering.knowledge import SEEN
+from ..ordering.copy_order import CopyTicket
+from ..ordering.happens_before import Actor
+from .detector import RaceDetector
+from .shadow import Event, Region, Shadow, numbers
+from ..ordering.knowledge import SEEN
 
 
 def copy_access(

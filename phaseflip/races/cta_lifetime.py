@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .findings.finding import Finding
-from .ordering.knowledge import PAST, Clock, Knowledge, join
+from ..findings.finding import Finding
+from ..ordering.knowledge import PAST, Clock, Knowledge, join
 
 
 @dataclass

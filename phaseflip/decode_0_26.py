@@ -14,7 +14,7 @@ from .decode_0_26_warpgroup import WARPGROUP
 from .decoder import Decoder, number_of, operands, text_of, with_cta_group
 from .errors import BadInput, UnsupportedInstruction
 from .ir.instruction import Decoded, Operands, dtype_bytes
-from .machine.instruction_descriptor import InstructionDescriptor
+from .machine.tcgen05.instruction_descriptor import InstructionDescriptor
 
 
 def _ld(args: list[Any]) -> Decoded:

@@ -13,7 +13,7 @@ from .decoding import decode
 from .errors import UnsupportedInstruction
 from .ir.instruction import Decoded, dtype_size
 from .ir.queries import observable
-from .machine.memory import LOCAL_BASE
+from .machine.memory.load_store import LOCAL_BASE
 from .ir.arithmetic import is_float
 from .storage import Layout
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .ir import nodes as ir
 from .errors import BadInput, UnsupportedInstruction
-from .machine.tensor_map import TensorMap, encode_tiled
+from .machine.copies.tensor_map import TensorMap, encode_tiled
 from .ir.arithmetic import cast, numpy_dtype, truncdiv, truncmod
 
 # Fields of TVM's struct accessors (tirx/builtin.h, TVMStructFieldKind).

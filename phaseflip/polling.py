@@ -18,7 +18,7 @@ from .findings.finding import Place
 
 if TYPE_CHECKING:
     from .machine.cta import Cluster
-    from .machine.warp import Group
+    from .machine.threads.warp import Group
     from .ir.program import Program
 
 MAX_STATES = 10_000

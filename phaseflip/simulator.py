@@ -22,11 +22,11 @@ from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBa
 from .findings.finding import Finding, Findings
 from .launch_control import LaunchControl
 from .machine.cta import CTA, Cluster
-from .machine.mbarrier_findings import report_uninitialised
-from .machine.memory import Memory, global_base
-from .machine.tensor_map import TensorMap
-from .machine.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
-from .machine.warp import WARP, Group
+from .machine.sync.mbarrier_report import report_uninitialised
+from .machine.memory.load_store import Memory, global_base
+from .machine.copies.tensor_map import TensorMap
+from .machine.copies.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
+from .machine.threads.warp import WARP, Group
 from .ir.program import SHARED_START
 from .races.detector import Launch as RaceLaunch
 from .races.detector import RaceDetector

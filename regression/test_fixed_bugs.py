@@ -11,8 +11,8 @@ import numpy as np
 
 from phaseflip import lower, simulate
 from phaseflip.findings.finding import Place
-from phaseflip.machine.barriers import BarrierWait
-from phaseflip.machine.named_barrier import Arrival, NamedBarrier
+from phaseflip.machine.sync.bar import BarrierWait
+from phaseflip.machine.sync.named_barrier import Arrival, NamedBarrier
 from phaseflip.mutant import make_mutant, run_item
 from phaseflip.ordering.knowledge import Clock
 from phaseflip.verify import verify

@@ -12,7 +12,7 @@ from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
 from phaseflip.system.worker_pool import RETURNED, Ended
 from phaseflip.kernel import find_kernel
-from phaseflip.machine.tensor_map import TensorMap
+from phaseflip.machine.copies.tensor_map import TensorMap
 from phaseflip.mutant import make_mutant
 from phaseflip.tir_edit import Code
 from phaseflip.verify import verify

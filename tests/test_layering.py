@@ -30,7 +30,7 @@ MAX_LINES = 400
 
 
 def dotted(path: Path) -> str:
-    """phaseflip/machine/memory.py -> phaseflip.machine.memory"""
+    """phaseflip/machine/memory/load_store.py -> phaseflip.machine.memory.load_store"""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

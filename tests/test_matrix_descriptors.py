@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaseflip.errors import BadInput, UnsupportedInstruction
-from phaseflip.machine.instruction_descriptor import InstructionDescriptor
-from phaseflip.machine.matrix_descriptors import (
+from phaseflip.machine.tcgen05.instruction_descriptor import InstructionDescriptor
+from phaseflip.machine.operands.matrix_descriptor import (
     SharedMatrixDescriptor,
     operand_bytes,
     operand_units,

@@ -9,7 +9,7 @@ import pytest
 from phaseflip import lower, simulate
 from phaseflip.errors import KernelFault
 from phaseflip.findings.finding import Place
-from phaseflip.machine.mbarrier import Mbarrier
+from phaseflip.machine.sync.mbarrier import Mbarrier
 from phaseflip.spelling import T
 
 N = 128

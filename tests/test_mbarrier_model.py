@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from phaseflip.findings.finding import Place
-from phaseflip.machine.mbarrier import Mbarrier
-from phaseflip.machine.mbarrier_wait import MbarrierWait
+from phaseflip.machine.sync.mbarrier import Mbarrier
+from phaseflip.machine.sync.mbarrier_wait import MbarrierWait
 
 THREADS = 64
 TX_LIMIT = (1 << 20) - 1

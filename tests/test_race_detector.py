@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaseflip.findings.finding import Findings, Place
-from phaseflip.machine.memory import Memory
+from phaseflip.machine.memory.load_store import Memory
 from phaseflip.races.detector import Launch, RaceDetector
 from phaseflip.races.shadow import Shadow
 from phaseflip.ordering.knowledge import join, restrict, united

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaseflip.errors import BadInput
-from phaseflip.machine.tensor_map import ENCODED, SWIZZLES, TensorMap, encode_tiled
+from phaseflip.machine.copies.tensor_map import ENCODED, SWIZZLES, TensorMap, encode_tiled
 from phaseflip.ir.arithmetic import numpy_dtype
 
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phaseflip.errors import BadInput
-from phaseflip.machine.tensor_memory_layout import (
+from phaseflip.machine.tcgen05.layout import (
     accessible_lanes,
     accumulator_columns,
     accumulator_slices,

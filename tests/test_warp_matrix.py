@@ -6,7 +6,7 @@ import pytest
 from phaseflip import lower, simulate
 from phaseflip.conformance.matrix import matrix_kernel
 from phaseflip.errors import BadInput
-from phaseflip.machine.warpgroup_operands import decode_descriptor
+from phaseflip.machine.wgmma.operands import decode_descriptor
 
 CTAS, ROWS = 4, 128
 

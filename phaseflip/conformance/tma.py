@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..machine.tensor_map import TensorMap
+from ..machine.copies.tensor_map import TensorMap
 from .case import Program, family, poisoned
 
 _BYTES = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..machine.matrix_descriptors import SharedMatrixDescriptor, operand_units
+from ..machine.operands.matrix_descriptor import SharedMatrixDescriptor, operand_units
 from .case import Program, family
 
 _PAIRS = 6

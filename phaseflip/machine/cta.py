@@ -10,28 +10,28 @@ import numpy as np
 from ..errors import KernelFault
 from ..ir.arithmetic import numpy_dtype
 from ..races.shadow import Shadow
-from .cluster_barrier import ClusterBarrier
-from .mbarrier import Mbarrier
-from .memory import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
-from .named_barrier import NamedBarriers
+from .sync.cluster_barrier import ClusterBarrier
+from .sync.mbarrier import Mbarrier
+from .memory.load_store import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .sync.named_barrier import NamedBarriers
 from .pipes import Pipes
-from .register_pool import RegisterPool
-from .registers import Bits, WrittenRegisters
-from .tensor_core import TensorCore
-from .tensor_memory import TensorMemory, check_pairs
+from .threads.setmaxnreg import RegisterPool
+from .threads.registers import Bits, WrittenRegisters
+from .tcgen05.mma import TensorCore
+from .tcgen05.allocation import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
     from ..findings.finding import Finding, Findings, Place
     from ..launch_control import LaunchControl
     from ..ir.program import Program
     from ..races.detector import RaceDetector
-    from .bulk_copy import BulkGroups
-    from .cp_async import ThreadCopies
-    from .tensor_map import TensorMap
-    from .tensor_memory import PairAllocation
-    from .tensor_transfers import Transfer
-    from .warp import Group, Join
-    from .warpgroup_mma import WarpState
+    from .copies.bulk_copy import BulkGroups
+    from .copies.cp_async import ThreadCopies
+    from .copies.tensor_map import TensorMap
+    from .tcgen05.allocation import PairAllocation
+    from .tcgen05.ld_st import Transfer
+    from .threads.warp import Group, Join
+    from .wgmma.mma import WarpState
 
 
 class AsyncOperation(Protocol):

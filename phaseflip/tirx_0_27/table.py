@@ -11,7 +11,7 @@ from ..ir import nodes as ir
 from ..decoder import text_of
 from ..errors import UnsupportedInstruction
 from ..ir.instruction import Decoded
-from ..machine.memory import SHARED_BASE
+from ..machine.memory.load_store import SHARED_BASE
 
 PREFIX = "tirx.ptx."
 ADDRESS = "tirx.ptx.addr"

@@ -11,7 +11,7 @@ from tvm.script import tirx as T
 from phaseflip import lower, simulate
 from phaseflip.conformance.text import function_of
 from phaseflip.errors import UnsupportedInstruction
-from phaseflip.machine.instruction_descriptor import InstructionDescriptor
+from phaseflip.machine.tcgen05.instruction_descriptor import InstructionDescriptor
 
 from . import harness
 

@@ -59,7 +59,7 @@ class LoweredKernel:
     @cached_property
     def program(self) -> Any:
         """The executable form, translated on first use. UnsupportedInstruction names what the simulator cannot do."""
-        from .translator import translate
+        from .translate.translator import translate
 
         return translate(self.device)
 

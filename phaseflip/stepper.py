@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .control_flow import EXIT
+from .translate.control_flow import EXIT
 from .deadlock import deadlock_finding, polling_finding
 from .errors import Deadlock, SimulatorFault
 from .findings.finding import Finding

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from phaseflip.control_flow import EXIT, immediate_post_dominators, live_in
+from phaseflip.translate.control_flow import EXIT, immediate_post_dominators, live_in
 
 DIAMOND = {0: [1, 2], 1: [3], 2: [3], 3: [EXIT]}
 

@@ -7,7 +7,7 @@ from tvm.script.tirx import tile as Tx
 
 from phaseflip import lower, simulate
 from phaseflip.conformance.text import in_cta
-from phaseflip.translator import translate
+from phaseflip.translate.translator import translate
 from tests.litmus import test_cluster_memory, test_look_alikes, test_shared_memory
 
 SCHEDULES = ("in-order", "lazy", "random:1", "random:2")

@@ -8,7 +8,7 @@ from tvm.script import tirx as T
 
 from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
-from phaseflip.storage import Layout
+from phaseflip.translate.layout import Layout
 
 SITE = ir.Site("placement.py", 1)
 

@@ -9,7 +9,7 @@ from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import lower, simulate
 from phaseflip.spelling import T
-from phaseflip.translator import translate
+from phaseflip.translate.translator import translate
 
 N = 128
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...control_flow import EXIT
+from ...translate.control_flow import EXIT
 from ...errors import KernelFault
 from ...findings.finding import Finding, agree
 from ...ir.instruction import instruction

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...control_flow import EXIT
+from ...translate.control_flow import EXIT
 from ...errors import KernelFault
 from ...ir.instruction import instruction
 from ...ordering.happens_before import FreshWait

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...control_flow import EXIT
+from ...translate.control_flow import EXIT
 from ...errors import KernelFault
 from ...findings.finding import Finding
 from ...ir.instruction import instruction

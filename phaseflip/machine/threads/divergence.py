@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...control_flow import EXIT
+from ...translate.control_flow import EXIT
 from .warp import Group, Join
 
 

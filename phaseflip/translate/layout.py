@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ir import nodes as ir
-from .errors import UnsupportedInstruction
-from .ir.instruction import dtype_size
-from .ir.queries import (
+from ..ir import nodes as ir
+from ..errors import UnsupportedInstruction
+from ..ir.instruction import dtype_size
+from ..ir.queries import (
     children,
     collect_indexed,
     roots,
@@ -17,7 +17,7 @@ from .ir.queries import (
     value_at_zero,
     walk,
 )
-from .ir.program import SHARED_START, View
+from ..ir.program import SHARED_START, View
 
 
 class Layout:

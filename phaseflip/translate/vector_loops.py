@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .ir import nodes as ir
-from .decoding import decode
-from .ir.instruction import INLINE, Decoded
-from .ir.queries import children
-from .storage import Layout
+from ..ir import nodes as ir
+from ..decoding import decode
+from ..ir.instruction import INLINE, Decoded
+from ..ir.queries import children
+from .layout import Layout
 
 ALONE = {"st.global", "cvt.x2"}
 """Instructions that may stand alone: they read registers and write elsewhere."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from .ir import nodes as ir
-from .decoding import decode
-from .errors import UnsupportedInstruction
-from .ir.instruction import Decoded, dtype_size
-from .ir.queries import observable
-from .machine.memory.load_store import LOCAL_BASE
-from .ir.arithmetic import is_float
-from .storage import Layout
+from ..ir import nodes as ir
+from ..decoding import decode
+from ..errors import UnsupportedInstruction
+from ..ir.instruction import Decoded, dtype_size
+from ..ir.queries import observable
+from ..machine.memory.load_store import LOCAL_BASE
+from ..ir.arithmetic import is_float
+from .layout import Layout
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",

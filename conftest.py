@@ -2,7 +2,7 @@
 
 import pytest
 
-from phaseflip.tvm_version import installed_series
+from phaseflip.frontend.tirx.version import installed_series
 
 pytest_plugins = ["phaseflip.pytest_plugin", "pytester"]
 

@@ -19,7 +19,7 @@ from phaseflip.poll_limit import TRAP, check_poll_limit, limit_polls
 from phaseflip.prebuilt import Prebuilt
 
 if TYPE_CHECKING:
-    from phaseflip.lowering import LoweredKernel
+    from phaseflip.frontend.tirx.lowering import LoweredKernel
 
 
 def build(
@@ -41,7 +41,7 @@ def build(
         check_arch(kernel, arch or default_arch(kernel.needs))
     check_poll_limit(poll_limit_ms)
     find_nvcc()  # before TVM works for a second
-    from phaseflip.lowering import lower_once
+    from phaseflip.frontend.tirx.lowering import lower_once
 
     shape = kernel.check_shape(M, N, K)
     operands = kernel.operands(*shape)

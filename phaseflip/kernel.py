@@ -26,7 +26,7 @@ from phaseflip import oracle
 from phaseflip.errors import BadInput
 from phaseflip.system.user_code import load_file, one_line, returned, users_code
 from phaseflip.shape_rule import ShapeRule, positive_int, positive_shape
-from phaseflip.tvm_version import check_tvm_version, installed_series
+from phaseflip.frontend.tirx.version import check_tvm_version, installed_series
 
 __all__ = [
     "DTYPES", "INDEX_SAFE_MAX", "Kernel", "Operands", "ShapeRule", "Tolerance", "find_kernel", "list_kernels",
@@ -157,7 +157,7 @@ class Kernel:
 def _build(kernel: Kernel, M: int, N: int, K: int) -> Any:
     from tvm.tirx import PrimFunc
 
-    from .light_stacks import use_light_stacks
+    from .frontend.tirx.parser_stacks import use_light_stacks
 
     use_light_stacks()
     try:

@@ -155,7 +155,7 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
 
 
 def _lowered(kernel: Any) -> Any:
-    from .lowering import LoweredKernel, lower_once
+    from .frontend.tirx.lowering import LoweredKernel, lower_once
 
     return kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tvm_version import installed_series
+from .frontend.tirx.version import installed_series
 
 
 def _namespace() -> Any:
     if installed_series() == "0.27":
-        from .tirx_0_27.spelled_as_0_26 import SpelledAs026
+        from .frontend.tirx.v0_27.spelled_as_0_26 import SpelledAs026
 
         return SpelledAs026("phaseflip.spelling.T")
     from tvm.script import tirx

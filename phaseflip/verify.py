@@ -280,7 +280,7 @@ def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
     from phaseflip.gpu.capability import needed
     from phaseflip.devices import default_arch
-    from phaseflip.lowering import lower_once
+    from phaseflip.frontend.tirx.lowering import lower_once
 
     arch = default_arch(needed(kernel, kernel.check_shape(M, N, K)))
     return lower_once(kernel.function(M, N, K), arch)

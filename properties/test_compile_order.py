@@ -19,7 +19,7 @@ COMPILE = """
 import json, sys
 sys.modules["torch"] = None  # TVM imports it where it can: most of the start, and it compiles nothing
 import phaseflip
-from phaseflip.lowering import cuda_source
+from phaseflip.frontend.tirx.lowering import cuda_source
 
 shapes = json.loads(sys.argv[1])
 sources = []

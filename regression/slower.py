@@ -13,9 +13,9 @@ from typing import Any
 
 from tvm import tirx
 
-from phaseflip import tir_nodes as nodes
+from phaseflip.frontend.tirx.edit import expressions as nodes
 from phaseflip.kernel import Kernel
-from phaseflip.tir_edit import Code, Statement, together
+from phaseflip.frontend.tirx.edit.code import Code, Statement, together
 
 WORK = ("tile.copy_async", "ptx.wgmma_mma_async_ss")
 

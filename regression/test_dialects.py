@@ -19,7 +19,7 @@ import pytest
 from phaseflip.inputs import make_inputs
 from phaseflip.kernel import find_kernel, list_kernels
 from phaseflip.simulator import simulate
-from phaseflip.tvm_version import installed_series
+from phaseflip.frontend.tirx.version import installed_series
 
 BASELINE = Path(__file__).parent / "baselines" / "dialects.json"
 RECORDED_UNDER = "0.26"

@@ -7,7 +7,7 @@ import pytest
 
 from phaseflip import simulate
 from phaseflip.kernel import find_kernel
-from phaseflip.tir_edit import Code
+from phaseflip.frontend.tirx.edit.code import Code
 from phaseflip.verify import verify
 from tests import test_cluster_launch
 from tests.litmus import test_cluster_barrier as cluster_barrier

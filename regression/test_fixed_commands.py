@@ -10,16 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from phaseflip import (
-    cli,
-    cuda_runtime,
-    decode_0_26,
-    devices,
-    faults,
-    lowering,
-    silicon,
-    study_tables,
-)
+from phaseflip import cli, cuda_runtime, devices, faults, silicon, study_tables
+from phaseflip.frontend.tirx.v0_26 import intrinsics as decode_0_26
+from phaseflip.frontend.tirx import lowering
 from phaseflip.conformance import suite
 from phaseflip.devices import Gpu
 from phaseflip.errors import BadInput
@@ -311,7 +304,7 @@ def test_an_unknown_helper_pointed_to_a_list_that_there_is_not(tmp_path, capsys)
     assert cli.main(["run", f"{file}:factory", "128", "128", "64", "--device", "sim"]) == 2
     said = capsys.readouterr().err
     assert "does not know the CUDA helper odd; use an intrinsic of TVM in its place, or add" in said
-    assert "HELPERS_0_26 in phaseflip/decode_0_26.py" in said
+    assert "HELPERS_0_26 in phaseflip/frontend/tirx/v0_26/intrinsics.py" in said
     assert "HELPERS_0_26" in vars(decode_0_26)
 
 

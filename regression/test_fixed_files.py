@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phaseflip import cli, lowering
+from phaseflip import cli
+from phaseflip.frontend.tirx import lowering
 from phaseflip.conformance.programs import programs_of
 from phaseflip.errors import BadInput
 

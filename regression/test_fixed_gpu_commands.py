@@ -17,7 +17,7 @@ from phaseflip.conformance import suite
 from phaseflip.cuda_compile import Cubin
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel, find_kernel
-from phaseflip.lowering import lower_once
+from phaseflip.frontend.tirx.lowering import lower_once
 from phaseflip.prebuilt import find_prebuilt, read_directory
 from tests.test_build import made, needs_nvcc
 

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 import tvm
 
-from phaseflip import benchmark, gpu_run, lower, lowering, simulate, tir_nodes
+from phaseflip import benchmark, gpu_run, lower, simulate
+from phaseflip.frontend.tirx import lowering
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
 from phaseflip.system.worker_pool import RETURNED, Ended
 from phaseflip.kernel import find_kernel
 from phaseflip.machine.copies.tensor_map import TensorMap
 from phaseflip.mutant import make_mutant
-from phaseflip.tir_edit import Code
+from phaseflip.frontend.tirx.edit.code import Code
 from phaseflip.verify import verify
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_restrict as restrict

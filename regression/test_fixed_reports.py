@@ -9,7 +9,7 @@ from phaseflip import lower, simulate, stepper
 from phaseflip.ir.queries import walk
 from phaseflip.kernel import find_kernel
 from phaseflip.mutant import make_mutant
-from phaseflip.tir_edit import Code
+from phaseflip.frontend.tirx.edit.code import Code
 from phaseflip.verify import verify
 from tests.litmus import test_cluster_memory as cluster_memory
 from tests.litmus import test_mbarrier as mbarrier

@@ -20,7 +20,7 @@ from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, lower, simulate
 from phaseflip.findings.finding import PROFILES, errors
 from phaseflip.kernel import list_kernels
-from phaseflip.lowering import lower_once
+from phaseflip.frontend.tirx.lowering import lower_once
 from phaseflip.spelling import T
 from phaseflip.verify import verify
 

@@ -7,7 +7,7 @@ import pytest
 
 from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
-from phaseflip.decoding import decode
+from phaseflip.frontend.tirx.decoding import decode
 from phaseflip.errors import UnsupportedInstruction
 from phaseflip.spelling import T
 

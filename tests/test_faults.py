@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from phaseflip import BadInput, tir_nodes
+from phaseflip import BadInput
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.faults import (
     Example,
     Fault,
@@ -26,7 +27,7 @@ from phaseflip.faults import (
 from phaseflip.faults.fault import FAULTS
 from phaseflip.findings.finding import RULES, Finding
 from phaseflip.kernel import find_kernel, list_kernels
-from phaseflip.lowering import generated
+from phaseflip.frontend.tirx.lowering import generated
 from phaseflip.verify import verify
 
 CATALOGUE = catalogue()

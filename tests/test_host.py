@@ -8,7 +8,7 @@ from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip.ir import nodes as ir
 from phaseflip import lower
 from phaseflip.errors import BadInput, UnsupportedInstruction
-from phaseflip.host import HostPlan
+from phaseflip.frontend.tirx.host_interpreter import HostPlan
 from phaseflip.spelling import T
 
 

@@ -13,7 +13,7 @@ import pytest
 from phaseflip.devices import ARCHS
 from phaseflip.errors import BadInput
 from phaseflip.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
-from phaseflip.lowering import cuda_source
+from phaseflip.frontend.tirx.lowering import cuda_source
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3"]
 FACTORY = """\

@@ -10,7 +10,8 @@ import pytest
 import tvm
 from tvm.script import ir as I
 
-from phaseflip import find_kernel, light_stacks, lower
+from phaseflip import find_kernel, lower
+from phaseflip.frontend.tirx import parser_stacks as light_stacks
 from phaseflip.spelling import T
 
 

@@ -7,7 +7,8 @@ from tvm.script.tirx import tile as Tx
 
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip.ir import nodes as ir
-from phaseflip import lower, lowering, simulate, tir
+from phaseflip import lower, simulate
+from phaseflip.frontend.tirx import lowering, reader as tir
 from phaseflip.errors import BadInput, UnsupportedInstruction
 from phaseflip.ir.queries import walk
 from phaseflip.spelling import T

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from phaseflip import BadInput, lower, tir_nodes
+from phaseflip import BadInput, lower
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.faults import Fault, find_fault, mutations
 from phaseflip.findings.finding import errors
 from phaseflip.kernel import find_kernel

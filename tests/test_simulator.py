@@ -13,7 +13,7 @@ from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, launch, lower, simulate
 from phaseflip.errors import BadInput, Deadlock, FindingWarning, KernelFault, UnsupportedInstruction
-from phaseflip.lowering import lower_once
+from phaseflip.frontend.tirx.lowering import lower_once
 from phaseflip.spelling import T
 
 N = 128

@@ -9,11 +9,12 @@ import pytest
 import tvm_ffi
 from tvm import tirx
 
-from phaseflip import lower, tir_nodes
+from phaseflip import lower
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.kernel import find_kernel
-from phaseflip.lowering import cuda_source
+from phaseflip.frontend.tirx.lowering import cuda_source
 from phaseflip.spelling import T
-from phaseflip.tir_edit import Code, Statement, together
+from phaseflip.frontend.tirx.edit.code import Code, Statement, together
 
 N = 128
 HERE = str(Path(__file__).resolve())

@@ -162,7 +162,7 @@ def _imported(file: Path) -> ModuleType:
 
 def judged(label: str, function: Any, arch: str) -> Simulated | str:
     """A program with what the simulator says of it, or why a GPU cannot be asked the same."""
-    from ..lowering import lower
+    from ..frontend.tirx.lowering import lower
     from ..simulator import simulate
 
     try:
@@ -208,7 +208,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
 def refused(functions: dict[str, Any], arch: str, compiled: Compile) -> list[tuple[str, str]]:
     """(label, reason) of the programs that nvcc does not compile: halves are tried until one stands alone."""
-    from ..lowering import export_library
+    from ..frontend.tirx.lowering import export_library
 
     if not functions:
         return []

@@ -103,7 +103,7 @@ def build(
     Raises SimulatorFault where a program, which is correct by construction, gives a finding.
     """
     find_nvcc()
-    from ..lowering import lower
+    from ..frontend.tirx.lowering import lower
     from ..simulator import simulate
 
     simulated = []
@@ -141,7 +141,7 @@ def _write(
     more: dict[str, Any],
     compiled: Compile,
 ) -> None:
-    from ..lowering import export_library
+    from ..frontend.tirx.lowering import export_library
 
     arrays: dict[str, np.ndarray] = {}
     for index, (program, results) in enumerate(simulated):

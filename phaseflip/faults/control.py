@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..tir_edit import Code, Edit
+from ..frontend.tirx.edit.code import Code, Edit
 from .example import Example
 from .fault import fault
 

@@ -15,7 +15,7 @@ from .example import Example
 
 if TYPE_CHECKING:
     from ..kernel import Kernel
-    from ..tir_edit import Code, Edit
+    from ..frontend.tirx.edit.code import Code, Edit
 
 KINDS = ("catalogue", "mutation", "control")
 NUMERIC_ORACLES = ("tolerance", "bound", "exact")
@@ -79,7 +79,7 @@ class Fault:
 
     def lines(self, func: Any, site: Site) -> set[int]:
         """Lines at which the mutant may be reported: the site's, and those of the statements that it affects."""
-        from ..tir_edit import Code
+        from ..frontend.tirx.edit.code import Code
 
         mutant = Code(self.apply(func, site))
         names = {s: f"store {s.memory}" if s.name == "store" else s.name for s in mutant.statements}
@@ -90,7 +90,7 @@ class Fault:
         return not self.kernels or kernel.partition(":")[0] in self.kernels
 
     def _edits(self, func: Any) -> tuple[Code, list[Edit]]:
-        from ..tir_edit import Code
+        from ..frontend.tirx.edit.code import Code
 
         code = Code(func)
         edits = sorted(self.find(code), key=lambda e: code.statements.index(e.statement))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..tir_edit import Code, Edit, Statement
+from ..frontend.tirx.edit.code import Code, Edit, Statement
 from . import sites
 from .example import Example
 from .fault import fault

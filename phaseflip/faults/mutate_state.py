@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .. import tir_nodes as nodes
-from ..tir_edit import Code, Edit, Statement
+from ..frontend.tirx.edit import expressions as nodes
+from ..frontend.tirx.edit.code import Code, Edit, Statement
 from . import sites
 from .example import Example
 from .fault import fault

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import tir_nodes as nodes
-from ..tir_edit import Code, Edit, Statement
+from ..frontend.tirx.edit import expressions as nodes
+from ..frontend.tirx.edit.code import Code, Edit, Statement
 from . import sites
 
 

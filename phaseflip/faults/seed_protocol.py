@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..tir_edit import Code, Edit
-from ..tir_nodes import integer, with_argument
+from ..frontend.tirx.edit.code import Code, Edit
+from ..frontend.tirx.edit.expressions import integer, with_argument
 from . import sites
 from .example import Example
 from .fault import fault

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .. import tir_nodes as nodes
-from ..tir_edit import Changes, Code, Edit, together
-from ..tvm_names import buffer_of
+from ..frontend.tirx.edit import expressions as nodes
+from ..frontend.tirx.edit.code import Changes, Code, Edit, together
+from ..frontend.tirx.tvm_names import buffer_of
 from . import sites
 from .example import Example
 from .fault import fault

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..tir_edit import Code, Statement
-from ..tir_nodes import calls, integer, memory, occurs
-from ..tvm_names import buffer_of
-from ..tvm_version import installed_series
+from ..frontend.tirx.edit.code import Code, Statement
+from ..frontend.tirx.edit.expressions import calls, integer, memory, occurs
+from ..frontend.tirx.tvm_names import buffer_of
+from ..frontend.tirx.version import installed_series
 
 if installed_series() == "0.27":
-    from ..tirx_0_27.printed import printed as printed
+    from ..frontend.tirx.v0_27.printed import printed as printed
 else:
 
     def printed(fragment: str) -> str:

@@ -36,7 +36,7 @@ def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple
     """
     if kernel.needs is not None:
         return kernel.needs
-    from phaseflip.lowering import DEFAULT_ARCH, lower_once
+    from phaseflip.frontend.tirx.lowering import DEFAULT_ARCH, lower_once
 
     lowered = lower_once(kernel.function(*shape), arch or DEFAULT_ARCH)
     used = {family: mnemonic for mnemonic, family in _special(lowered.device)}
@@ -59,7 +59,7 @@ def _special(function: ir.Function) -> Iterator[tuple[str, str]]:
 
 
 def _mnemonic(call: ir.Call, name: str) -> str:
-    from phaseflip.decoding import decode
+    from phaseflip.frontend.tirx.decoding import decode
     from phaseflip.errors import UnsupportedInstruction
 
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import nodes as ir
-from ..decoding import decode
+from ..frontend.tirx.decoding import decode
 from .instruction import INLINE, REGISTRY, Decoded
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..ir import nodes as ir
-from ..decoding import decode
+from ..frontend.tirx.decoding import decode
 from ..errors import UnsupportedInstruction
 from ..ir.instruction import Decoded, dtype_size
 from ..ir.queries import observable

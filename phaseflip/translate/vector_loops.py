@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir import nodes as ir
-from ..decoding import decode
+from ..frontend.tirx.decoding import decode
 from ..ir.instruction import INLINE, Decoded
 from ..ir.queries import children
 from .layout import Layout

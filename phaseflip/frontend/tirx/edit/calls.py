@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from .tvm_version import installed_series
+from ..version import installed_series
 
 EXPECT_TX_SOURCE = """
 __device__ __forceinline__ void ptx_mbarrier_expect_tx(void* barrier, int bytes) {
@@ -57,14 +57,14 @@ class PlainCalls:
 
     def own_arrival(self, call: Any) -> tuple[str, list[Any]]:
         """[mbar, sem, scope, space, has_count, has_remote, has_pred]"""
-        from .tir_nodes import int32, text
+        from .expressions import int32, text
 
         local = [*map(text, ("", "", "shared")), *map(int32, (0, 0, 0))]
         return "ptx.mbarrier_arrive", [call.args[0], *local]
 
     def expectation(self, call: Any) -> tuple[str, list[Any]]:
         """TVM 0.26 has no intrinsic for it: a function in CUDA C++."""
-        from .tir_nodes import text
+        from .expressions import text
 
         name, source = text("ptx_mbarrier_expect_tx"), text(EXPECT_TX_SOURCE)
         return "cuda.func_call", [name, *call.args[:2], source]
@@ -73,7 +73,7 @@ class PlainCalls:
 def new_calls() -> Calls:
     """The calls of a function in the dialect of the installed TVM."""
     if installed_series() == "0.27":
-        from .tirx_0_27.statements import TableCalls
+        from ..v0_27.statements import TableCalls
 
         return TableCalls()
     return PlainCalls()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .ir import nodes as ir
+from ...ir import nodes as ir
 
 Read = Callable[[Any], ir.Expr]
 _BITS = {"uint32": 32, "int32": 32, "uint64": 64, "int64": 64}

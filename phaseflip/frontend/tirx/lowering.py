@@ -15,14 +15,14 @@ from typing import Any
 
 import tvm
 
-from .ir import nodes as ir
-from . import tir
-from .errors import BadInput, UnsupportedInstruction
-from .host import HostPlan
-from .system.interrupts import interrupts_heard
-from .kernel import Kernel
-from .light_stacks import use_light_stacks
-from .tvm_version import check_tvm_version
+from ...ir import nodes as ir
+from . import reader as tir
+from ...errors import BadInput, UnsupportedInstruction
+from .host_interpreter import HostPlan
+from ...system.interrupts import interrupts_heard
+from ...kernel import Kernel
+from .parser_stacks import use_light_stacks
+from .version import check_tvm_version
 
 DEFAULT_ARCH = "sm_100a"
 COMPILE_CALLBACK = "tvm_callback_cuda_compile"
@@ -59,7 +59,7 @@ class LoweredKernel:
     @cached_property
     def program(self) -> Any:
         """The executable form, translated on first use. UnsupportedInstruction names what the simulator cannot do."""
-        from .translate.translator import translate
+        from ...translate.translator import translate
 
         return translate(self.device)
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ir import nodes as ir
-from .decode_0_26_copies import COPIES
-from .decode_0_26_strong import STRONG, vector_bytes
-from .decode_0_26_warpgroup import WARPGROUP
-from .decoder import Decoder, number_of, operands, text_of, with_cta_group
-from .errors import BadInput, UnsupportedInstruction
-from .ir.instruction import Decoded, Operands, dtype_bytes
-from .machine.tcgen05.instruction_descriptor import InstructionDescriptor
+from ....ir import nodes as ir
+from .copies import COPIES
+from .strong import STRONG, vector_bytes
+from .warpgroup import WARPGROUP
+from ..arguments import Decoder, number_of, operands, text_of, with_cta_group
+from ....errors import BadInput, UnsupportedInstruction
+from ....ir.instruction import Decoded, Operands, dtype_bytes
+from ....machine.tcgen05.instruction_descriptor import InstructionDescriptor
 
 
 def _ld(args: list[Any]) -> Decoded:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tvm
 
-from .ir import nodes as ir
+from ...ir import nodes as ir
 from .tvm_names import StringImm
 
 _LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"

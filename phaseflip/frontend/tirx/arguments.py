@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .ir import nodes as ir
-from .errors import UnsupportedInstruction
-from .ir.instruction import Decoded, Operands
+from ...ir import nodes as ir
+from ...errors import UnsupportedInstruction
+from ...ir.instruction import Decoded, Operands
 
 Decoder = Callable[[list[Any]], Decoded]
 """The arguments of a call -> its mnemonic and operands. UnsupportedInstruction for a form that is not simulated."""

@@ -15,11 +15,11 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
-from .ir.nodes import Site
-from .tir_calls import Calls, new_calls
-from .tir_nodes import marked, memory, occurs, statement_text
-from .tir_places import LINE_MARK, marked_site, statement_site
-from .tvm_names import Region, buffer_of
+from ....ir.nodes import Site
+from .calls import Calls, new_calls
+from .expressions import marked, memory, occurs, statement_text
+from ..places import LINE_MARK, marked_site, statement_site
+from ..tvm_names import Region, buffer_of
 
 Path = tuple[tuple[str, int], ...]
 Changes = Mapping[Path, Sequence[Any]]

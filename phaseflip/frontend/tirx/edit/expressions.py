@@ -10,13 +10,13 @@ from tvm import DataType, tirx
 from tvm.ir import Call, Range
 from tvm_ffi import structural_map, structural_walk
 
-from .tir import unmark_lines
-from .tir_calls import new_calls
-from .tir_places import LINE_MARK
-from .tvm_names import Analyzer, StringImm, buffer_of
+from ..reader import unmark_lines
+from .calls import new_calls
+from ..places import LINE_MARK
+from ..tvm_names import Analyzer, StringImm, buffer_of
 
 if TYPE_CHECKING:
-    from .tir_edit import Statement
+    from .code import Statement
 
 
 def memory(buffer: Any) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ..ir import nodes as ir
-from ..decoder import number_of
-from ..errors import UnsupportedInstruction
-from ..ir.instruction import Decoded
+from ....ir import nodes as ir
+from ..arguments import number_of
+from ....errors import UnsupportedInstruction
+from ....ir.instruction import Decoded
 from .copies import is_register
 from .table import TableCall
 

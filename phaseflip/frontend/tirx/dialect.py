@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .ir import nodes as ir
-from .decoder import Decoder
-from .tvm_version import installed_series
+from ...ir import nodes as ir
+from .arguments import Decoder
+from .version import installed_series
 
 
 class Reading(Protocol):
@@ -39,7 +39,7 @@ class PlainReading:
 def new_reading() -> Reading:
     """A reading of a function in the dialect of the installed TVM."""
     if installed_series() == "0.27":
-        from .tirx_0_27.reading import Reading as Reading027
+        from .v0_27.reading import Reading as Reading027
 
         return Reading027()
     return PlainReading()
@@ -48,9 +48,9 @@ def new_reading() -> Reading:
 def decoders() -> dict[str, Decoder]:
     """Intrinsic of the installed TVM -> decoder of its argument list."""
     if installed_series() == "0.27":
-        from .tirx_0_27.helpers import DECODE_0_27
+        from .v0_27.helpers import DECODE_0_27
 
         return DECODE_0_27
-    from .decode_0_26 import DECODE_0_26
+    from .v0_26.intrinsics import DECODE_0_26
 
     return DECODE_0_26

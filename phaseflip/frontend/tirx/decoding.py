@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ir import nodes as ir
-from .decode_0_26 import HELPERS_0_26
-from .decoder import Decoder, text_of
+from ...ir import nodes as ir
+from .v0_26.intrinsics import HELPERS_0_26
+from .arguments import Decoder, text_of
 from .dialect import decoders
-from .errors import UnsupportedInstruction
-from .ir.instruction import INLINE, REGISTRY, Decoded
+from ...errors import UnsupportedInstruction
+from ...ir.instruction import INLINE, REGISTRY, Decoded
 
 
 def decode(call: ir.Call) -> Decoded:
@@ -25,7 +25,7 @@ def decode(call: ir.Call) -> Decoded:
         if decoder is None:
             raise UnsupportedInstruction(
                 f"{call.site}: the simulator does not know the CUDA helper {name}; "
-                "use an intrinsic of TVM in its place, or add its meaning to HELPERS_0_26 in phaseflip/decode_0_26.py"
+                "use an intrinsic of TVM in its place, or add its meaning to HELPERS_0_26 in phaseflip/frontend/tirx/v0_26/intrinsics.py"
             )
         return _decoded(decoder, call, call.args[1:-1])  # the last one is the source text
     if decoder is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir import nodes as ir
-from ..decode_0_26 import DECODE_0_26
-from ..decoder import Decoder, operands
-from ..ir.instruction import Decoded
+from ....ir import nodes as ir
+from ..v0_26.intrinsics import DECODE_0_26
+from ..arguments import Decoder, operands
+from ....ir.instruction import Decoded
 
 
 def _looping_wait(scope: str) -> Decoder:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir import nodes as ir
-from ..ir.instruction import Decoded
+from ....ir import nodes as ir
+from ....ir.instruction import Decoded
 from .table import expressions, narrowed
 
 ARRIVALS = ("mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.complete_tx")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from phaseflip.findings.finding import Finding
     from phaseflip.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
     from phaseflip.frontend.tirx.lowering import LoweredKernel, lower
-    from phaseflip.simulator import Run, launch, simulate
+    from phaseflip.run.simulator import Run, launch, simulate
 
 __version__ = "0.1.0"
 

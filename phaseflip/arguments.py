@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip.arrays import number
+from phaseflip.run.arrays import number
 from phaseflip.errors import BadInput
 from phaseflip.inputs import integers_or_normal, make_inputs
 from phaseflip.kernel import DTYPES
 from phaseflip.ir.arithmetic import numpy_dtype
 from phaseflip.poison import fill_poison
-from phaseflip.simulator import outputs as written
+from phaseflip.run.simulator import outputs as written
 
 
 @dataclass(frozen=True)

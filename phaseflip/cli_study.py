@@ -156,7 +156,7 @@ def _seconds(text: str) -> float:
 def run_fault_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip fault`: one run, in a process of its own."""
     from phaseflip.system.worker_pool import RAISED, TIMED_OUT, WorkerPool
-    from phaseflip.schedule import parse_schedule
+    from phaseflip.run.schedule import parse_schedule
     from phaseflip.study import LIMIT_S, outcome_of
 
     check_seed(args.seed)

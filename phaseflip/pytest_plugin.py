@@ -136,7 +136,7 @@ def _register_profiles(load: str) -> None:
 
 def _check_schedule(name: str) -> None:
     """Raise BadInput unless ``name`` names a schedule."""
-    from phaseflip.schedule import parse_schedule
+    from phaseflip.run.schedule import parse_schedule
 
     parse_schedule(name)
 

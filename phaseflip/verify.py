@@ -21,7 +21,7 @@ from phaseflip.inputs import make_inputs
 from phaseflip.kernel import Kernel, Operands
 from phaseflip.system.user_code import one_line, users_code
 from phaseflip.oracle import OracleResult
-from phaseflip.schedule import parse_schedule
+from phaseflip.run.schedule import parse_schedule
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
@@ -197,7 +197,7 @@ def _run_gemm(
     if gpu is not None:
         run = gpu.run(kernel, shape, (A, B, D))
     else:
-        from phaseflip.simulator import simulate
+        from phaseflip.run.simulator import simulate
 
         run = simulate(lowered(kernel, *shape), (A, B, D), **how)
     D = run.outputs[operands.names[2]]
@@ -226,7 +226,7 @@ def _run_any(
 ) -> Judged:
     """The run of a function of any parameters; its outputs are judged by whether all of their elements were written."""
     from phaseflip.arguments import make_arguments
-    from phaseflip.simulator import simulate
+    from phaseflip.run.simulator import simulate
 
     program = lowered(kernel, *shape)
     given = make_arguments(program, shape, inputs, seed, outputs, scalars)

@@ -18,7 +18,7 @@ import pytest
 
 from phaseflip.inputs import make_inputs
 from phaseflip.kernel import find_kernel, list_kernels
-from phaseflip.simulator import simulate
+from phaseflip.run.simulator import simulate
 from phaseflip.frontend.tirx.version import installed_series
 
 BASELINE = Path(__file__).parent / "baselines" / "dialects.json"

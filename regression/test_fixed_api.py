@@ -67,7 +67,7 @@ def test_a_kernel_in_place_of_its_function():
 def test_a_read_only_output_was_refused_after_the_run_and_without_its_name(name, monkeypatch):
     func, (A, B, D) = operands(name)
     D.flags.writeable = False
-    monkeypatch.setattr(phaseflip.simulator, "simulate", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(phaseflip.run.simulator, "simulate", lambda *_, **__: pytest.fail("it ran"))
     with pytest.raises(BadInput) as error:
         launch(func, A, B, D)
     assert str(error.value) == (

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phaseflip import lower, simulate, stepper
+from phaseflip import lower, simulate
+from phaseflip.run import stepper
 from phaseflip.ir.queries import walk
 from phaseflip.kernel import find_kernel
 from phaseflip.mutant import make_mutant

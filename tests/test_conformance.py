@@ -242,7 +242,7 @@ def test_outputs_that_depend_on_the_schedule_are_left_out(
         run.outputs["D"][0] = len(schedule)
         return run
 
-    monkeypatch.setattr("phaseflip.simulator.simulate", simulated)
+    monkeypatch.setattr("phaseflip.run.simulator.simulate", simulated)
     assert programs.judged("x", function, "sm_90a") == "its outputs depend on the schedule"
 
 

@@ -8,7 +8,8 @@ import pytest
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
-from phaseflip import lower, simulate, stepper
+from phaseflip import lower, simulate
+from phaseflip.run import stepper
 from phaseflip.spelling import T
 
 N = 64

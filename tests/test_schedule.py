@@ -3,7 +3,7 @@
 import pytest
 
 from phaseflip.errors import BadInput
-from phaseflip.schedule import parse_schedule
+from phaseflip.run.schedule import parse_schedule
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import phaseflip.simulator
+import phaseflip.run.simulator
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Place
 from phaseflip.kernel import Kernel, find_kernel
-from phaseflip.simulator import Run
+from phaseflip.run.simulator import Run
 from phaseflip.verify import replay_line, verify
 
 SHAPE = (128, 128, 64)
@@ -38,7 +38,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> Any:
             outputs = {"A": A, "B": B, "D": D}
             return Run(outputs, list(findings), {"bar.sync": 1}, seconds, schedule, stopped)
 
-        monkeypatch.setattr(phaseflip.simulator, "simulate", simulate)
+        monkeypatch.setattr(phaseflip.run.simulator, "simulate", simulate)
 
     return install
 

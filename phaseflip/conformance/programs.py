@@ -163,7 +163,7 @@ def _imported(file: Path) -> ModuleType:
 def judged(label: str, function: Any, arch: str) -> Simulated | str:
     """A program with what the simulator says of it, or why a GPU cannot be asked the same."""
     from ..frontend.tirx.lowering import lower
-    from ..simulator import simulate
+    from ..run.simulator import simulate
 
     try:
         lowered = lower(function, arch)

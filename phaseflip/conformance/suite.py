@@ -104,7 +104,7 @@ def build(
     """
     find_nvcc()
     from ..frontend.tirx.lowering import lower
-    from ..simulator import simulate
+    from ..run.simulator import simulate
 
     simulated = []
     for index, program in enumerate(programs_of(family, seed, count)):

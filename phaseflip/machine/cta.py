@@ -22,7 +22,7 @@ from .tcgen05.allocation import TensorMemory, check_pairs
 
 if TYPE_CHECKING:
     from ..findings.finding import Finding, Findings, Place
-    from ..launch_control import LaunchControl
+    from ..run.launch_control import LaunchControl
     from ..ir.program import Program
     from ..races.detector import RaceDetector
     from .copies.bulk_copy import BulkGroups

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm_ffi import structural_map
 
 from ...ir import nodes as ir
-from ...arrays import by_value
+from ...run.arrays import by_value
 from .dialect import new_reading
 from ...errors import BadInput, UnsupportedInstruction
 from .places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import BadInput
+from ..errors import BadInput
 
 FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
 _ONLY_IN_TORCH = (

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from .errors import BadSchedule, check_text
+from ..errors import BadSchedule, check_text
 
 NAMES = ("in-order", "eager", "lazy", "random:SEED")
 

@@ -18,20 +18,20 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .arrays import check_writable, checked_arguments, copy_back, from_stored, stored_bytes
-from .errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
-from .findings.finding import Finding, Findings
+from ..errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
+from ..findings.finding import Finding, Findings
 from .launch_control import LaunchControl
-from .machine.cta import CTA, Cluster
-from .machine.sync.mbarrier_report import report_uninitialised
-from .machine.memory.load_store import Memory, global_base
-from .machine.copies.tensor_map import TensorMap
-from .machine.copies.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
-from .machine.threads.warp import WARP, Group
-from .ir.program import SHARED_START
-from .races.detector import Launch as RaceLaunch
-from .races.detector import RaceDetector
+from ..machine.cta import CTA, Cluster
+from ..machine.sync.mbarrier_report import report_uninitialised
+from ..machine.memory.load_store import Memory, global_base
+from ..machine.copies.tensor_map import TensorMap
+from ..machine.copies.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
+from ..machine.threads.warp import WARP, Group
+from ..ir.program import SHARED_START
+from ..races.detector import Launch as RaceLaunch
+from ..races.detector import RaceDetector
 from .schedule import Schedule, check_delays, parse_schedule
-from .races.shadow import Shadow
+from ..races.shadow import Shadow
 from .stepper import Stepper
 
 MAX_SHARED_BYTES = 227 * 1024
@@ -155,14 +155,14 @@ def launch(kernel: Any, *arrays: Any, schedule: str = "in-order", checks: str = 
 
 
 def _lowered(kernel: Any) -> Any:
-    from .frontend.tirx.lowering import LoweredKernel, lower_once
+    from ..frontend.tirx.lowering import LoweredKernel, lower_once
 
     return kernel if isinstance(kernel, LoweredKernel) else lower_once(kernel)
 
 
 def outputs(lowered: Any, arguments: list[Any]) -> set[str]:
     """The parameters that the kernel writes to, as far as its text tells without running it."""
-    from .ir.queries import written_parameters
+    from ..ir.queries import written_parameters
 
     written = written_parameters(lowered.device)
     given = zip(lowered.device.params, lowered.host.launch(arguments).arguments, strict=True)

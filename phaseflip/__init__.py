@@ -3,7 +3,7 @@
 The names below are loaded on first use, so ``import phaseflip`` is cheap and needs no compiler:
 ``simulate(kernel, inputs, schedule="in-order") -> Run``, ``launch(kernel, *arrays)`` (in place, as
 a compiled module does), ``lower(primfunc) -> LoweredKernel``, ``find_kernel``, ``list_kernels`` and
-the errors. The verdict of the oracles comes from ``phaseflip.verify.verify``.
+the errors. The verdict of the oracles comes from ``phaseflip.gemm.verify.verify``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         UnsupportedInstruction,
     )
     from phaseflip.findings.finding import Finding
-    from phaseflip.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
+    from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
     from phaseflip.frontend.tirx.lowering import LoweredKernel, lower
     from phaseflip.run.simulator import Run, launch, simulate
 

@@ -14,7 +14,7 @@ from phaseflip.cuda_compile import compile_cubin, find_nvcc
 from phaseflip.devices import check_arch, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import written_whole
-from phaseflip.kernel import Kernel
+from phaseflip.gemm.kernel import Kernel
 from phaseflip.poll_limit import TRAP, check_poll_limit, limit_polls
 from phaseflip.prebuilt import Prebuilt
 

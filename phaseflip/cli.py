@@ -226,7 +226,7 @@ def _run(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     from phaseflip.cli_gpu import chosen
     from phaseflip.findings.finding import render
-    from phaseflip.verify import verify
+    from phaseflip.gemm.verify import verify
 
     shape = (args.M, args.N, args.K)
     kernel, device, gpu = chosen(args.kernel, shape, args.device, args.prebuilt)

@@ -88,7 +88,7 @@ def _benchmark(args: argparse.Namespace) -> Outcome:
     from phaseflip.findings.finding import errors, render
     from phaseflip.gpu_timing import time_kernel
     from phaseflip.prebuilt import find_prebuilt
-    from phaseflip.verify import verify
+    from phaseflip.gemm.verify import verify
 
     shape = (args.M, args.N, args.K)
     kernel, device, gpu = chosen(args.kernel, shape, "cuda", args.prebuilt, gpu_only=True)

@@ -56,8 +56,8 @@ def _shape_and_names(args: argparse.Namespace) -> tuple[tuple[int, int, int], li
 
 
 def _compare(args: argparse.Namespace) -> Outcome:
-    from phaseflip.compare import BLOCK, MEASURES, compare
-    from phaseflip.kernel import find_kernel, list_kernels
+    from phaseflip.gemm.compare import BLOCK, MEASURES, compare
+    from phaseflip.gemm.kernel import find_kernel, list_kernels
 
     shape, names = _shape_and_names(args)
     wrong = [

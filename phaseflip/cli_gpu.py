@@ -19,7 +19,7 @@ from phaseflip.options import add_kernel_and_shape
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
-    from phaseflip.kernel import Kernel
+    from phaseflip.gemm.kernel import Kernel
 
 
 def add_commands(
@@ -58,7 +58,7 @@ def add_commands(
 def _build(args: argparse.Namespace) -> Outcome:
     check_output(args.output, "compiled kernel", keys=("kernel", "source_sha256"))
     from phaseflip.build import build
-    from phaseflip.kernel import find_kernel
+    from phaseflip.gemm.kernel import find_kernel
 
     shape = (args.M, args.N, args.K)
     built = build(find_kernel(args.kernel), *shape, args.output, args.arch or "", args.poll_limit)
@@ -96,7 +96,7 @@ def chosen(
     if directory is None:
         if choice == "cuda":
             choose_device(choice, gpu_only=gpu_only)  # before the kernels are imported
-        from phaseflip.kernel import find_kernel
+        from phaseflip.gemm.kernel import find_kernel
 
         kernel = find_kernel(name)
         here = None if choice == "sim" else devices.first_gpu()

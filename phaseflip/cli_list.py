@@ -29,7 +29,7 @@ def _list(args: argparse.Namespace) -> Outcome:
 
 
 def _kernels() -> Outcome:
-    from phaseflip.kernel import list_kernels
+    from phaseflip.gemm.kernel import list_kernels
 
     kernels: list[dict[str, Any]] = [
         {

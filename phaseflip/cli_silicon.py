@@ -120,7 +120,7 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
     shape = [args.M, args.N, args.K]
     manifest = silicon.read_manifest(args.output)
     if manifest is None:
-        from phaseflip.kernel import find_kernel
+        from phaseflip.gemm.kernel import find_kernel
 
         kernel = find_kernel(args.kernel)
         arch = default_arch(needed(kernel, kernel.check_shape(*shape)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
-    from phaseflip.kernel import Kernel
+    from phaseflip.gemm.kernel import Kernel
 
 DEVICE_CHOICES = ("auto", "sim", "cuda")
 ARCHS = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}

@@ -20,7 +20,7 @@ from phaseflip.poll_limit import TRAPPED
 from phaseflip.prebuilt import Prebuilt, find_prebuilt
 
 if TYPE_CHECKING:
-    from phaseflip.kernel import Kernel
+    from phaseflip.gemm.kernel import Kernel
 
 SCHEDULE = "hardware"
 """What stands for the schedule of a run on a GPU: nobody chooses it."""

@@ -9,7 +9,7 @@ from typing import Any
 from phaseflip import benchmark, cuda_runtime, gpu_lock
 from phaseflip.benchmark import Machine, Ratio, Timing
 from phaseflip.errors import BadInput
-from phaseflip.inputs import make_inputs
+from phaseflip.gemm.inputs import make_inputs
 from phaseflip.prebuilt import Prebuilt
 
 CUBLAS, OLD = "cuBLAS", "old"

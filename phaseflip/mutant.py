@@ -20,9 +20,9 @@ import numpy as np
 
 from .errors import BadInput, BadSchedule
 from .findings.finding import RULES, Finding, errors
-from .kernel import Kernel, find_kernel
-from .oracle import OracleResult
-from .verify import Verdict, lowered, verify
+from .gemm.kernel import Kernel, find_kernel
+from .gemm.oracle import OracleResult
+from .gemm.verify import Verdict, lowered, verify
 from .grammar import counted
 
 if TYPE_CHECKING:

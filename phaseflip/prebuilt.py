@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import files_in
 from phaseflip.system.json_files import read_json
-from phaseflip.kernel import Kernel, Operands, Tolerance
+from phaseflip.gemm.kernel import Kernel, Operands, Tolerance
 
 FORMAT = 1
 

@@ -26,7 +26,7 @@ from phaseflip.options import Separated
 
 if TYPE_CHECKING:
     from phaseflip.gpu_run import Gpu
-    from phaseflip.kernel import Kernel
+    from phaseflip.gemm.kernel import Kernel
 
 DEFAULT_SCHEDULES = ("in-order",)
 pytest_plugins = ["phaseflip.pytest_baselines"]
@@ -144,7 +144,7 @@ def _check_schedule(name: str) -> None:
 def _chosen_kernels(config: pytest.Config) -> list[Kernel]:
     """The kernels of --kernel, or all; imported (with TVM) only when a test asks for them."""
     if _kernels_key not in config.stash:
-        from phaseflip.kernel import find_kernel, list_kernels
+        from phaseflip.gemm.kernel import find_kernel, list_kernels
 
         names = config.getoption("--kernel")
         config.stash[_kernels_key] = [*map(find_kernel, names)] if names else list_kernels()

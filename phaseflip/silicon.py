@@ -116,7 +116,7 @@ def prepare(
 def _try_to_build(kernel: str, shape: tuple[int, int, int], arch: str) -> None:
     """BadInput where the unchanged kernel does not compile: then its mutants say nothing."""
     from .build import build
-    from .kernel import find_kernel
+    from .gemm.kernel import find_kernel
 
     with tempfile.TemporaryDirectory(prefix="phaseflip-") as folder:
         build(find_kernel(kernel), *shape, folder, arch)

@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from . import gpu_lock, oracle
-from .inputs import make_inputs, numpy_dtype
-from .poison import fill_poison, unwritten_test
+from . import gpu_lock
+from .gemm import oracle
+from .gemm.inputs import make_inputs, numpy_dtype
+from .gemm.poison import fill_poison, unwritten_test
 from .prebuilt import Prebuilt, find_prebuilt
 
 Counts = dict[str, Any]

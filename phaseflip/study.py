@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import BadInput
 from .system.worker_pool import CRASHED, RETURNED, TIMED_OUT, Ended, WorkerPool
-from .kernel import Kernel, find_kernel, list_kernels
+from .gemm.kernel import Kernel, find_kernel, list_kernels
 from .mutant import (
     CONTROL,
     HARNESS_ERROR,

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from phaseflip.inputs import kinds
-from phaseflip.kernel import Kernel, ShapeRule
-from phaseflip.verify import Verdict, replay_line, verify
+from phaseflip.gemm.inputs import kinds
+from phaseflip.gemm.kernel import Kernel, ShapeRule
+from phaseflip.gemm.verify import Verdict, replay_line, verify
 
 # For each profile: the largest number of tiles of D, and of K chunks. Each new shape costs a
 # lowering (up to a second), each tile and chunk about 0.3 ms of simulation.
@@ -71,7 +71,7 @@ def shapes(kernel: Kernel, spare_chunks: int = 0) -> st.SearchStrategy[Shape]:
 
 
 def input_kinds() -> st.SearchStrategy[str]:
-    """Kinds of matrices, see `phaseflip.inputs`."""
+    """Kinds of matrices, see `phaseflip.gemm.inputs`."""
     return st.sampled_from(kinds())
 
 
@@ -98,7 +98,7 @@ def chosen_schedules(config: pytest.Config) -> list[str] | None:
 
 
 def run(kernel: Kernel, shape: Shape, **choices: Any) -> Verdict:
-    """Run `kernel` (keywords as `phaseflip.verify.verify`) and require that it passes.
+    """Run `kernel` (keywords as `phaseflip.gemm.verify.verify`) and require that it passes.
 
     A failure's message ends with the line that repeats the run.
     """

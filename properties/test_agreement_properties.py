@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 from properties.strategies import input_kinds, require_same_bits, run, schedules, seeds, sizes
 
 

@@ -1,6 +1,6 @@
 """What the product does when its operands change: relations between two runs of one kernel.
 
-Changed operands are named by the kind of inputs ("integers+permute-a:3", see `phaseflip.inputs`),
+Changed operands are named by the kind of inputs ("integers+permute-a:3", see `phaseflip.gemm.inputs`),
 so each of the two runs has a command line of its own. Where a relation is exact only if no sum
 needs rounding, the inputs are integers.
 """
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.inputs import permutation_of
-from phaseflip.kernel import Kernel
-from phaseflip.verify import Verdict
+from phaseflip.gemm.inputs import permutation_of
+from phaseflip.gemm.kernel import Kernel
+from phaseflip.gemm.verify import Verdict
 from properties.strategies import (
     chosen_schedules,
     require_same_bits,

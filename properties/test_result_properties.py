@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.kernel import Kernel
+from phaseflip.gemm.kernel import Kernel
 from properties.strategies import chosen_schedules, input_kinds, run, schedules, seeds, shapes
 
 

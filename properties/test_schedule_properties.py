@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaseflip.kernel import Kernel
+from phaseflip.gemm.kernel import Kernel
 from properties.strategies import (
     input_kinds,
     random_schedules,

@@ -33,7 +33,7 @@ CHUNKS = SHAPE[2] // 64
 def build(directory: str | Path, shape: tuple[int, int, int] = SHAPE) -> None:
     """Compile the reference and its mutants, each into a folder of its own."""
     from phaseflip.build import build as compiled
-    from phaseflip.kernel import find_kernel
+    from phaseflip.gemm.kernel import find_kernel
     from regression.slower import slower
 
     kernel = find_kernel(KERNEL)

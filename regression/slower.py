@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from phaseflip.frontend.tirx.edit import expressions as nodes
-from phaseflip.kernel import Kernel
+from phaseflip.gemm.kernel import Kernel
 from phaseflip.frontend.tirx.edit.code import Code, Statement, together
 
 WORK = ("tile.copy_async", "ptx.wgmma_mma_async_ss")

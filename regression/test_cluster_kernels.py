@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 from regression.test_pipelined_kernels import Shape, require_right
 
 STAGES = 4

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.inputs import make_inputs
-from phaseflip.kernel import find_kernel, list_kernels
+from phaseflip.gemm.inputs import make_inputs
+from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.run.simulator import simulate
 from phaseflip.frontend.tirx.version import installed_series
 

@@ -22,9 +22,9 @@ import pytest
 
 from phaseflip.faults import as_studied, catalogue, find_fault, is_title, matching, shapes_for
 from phaseflip.findings.finding import errors
-from phaseflip.kernel import find_kernel, list_kernels
+from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.mutant import Mutant, make_mutant, oracles_alone
-from phaseflip.verify import Verdict, verify
+from phaseflip.gemm.verify import Verdict, verify
 
 BASELINE = Path(__file__).parent / "baselines" / "fault_detection.json"
 MOST_SECONDS = {True: 5.0, False: 10.0}

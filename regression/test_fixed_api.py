@@ -6,7 +6,7 @@ import torch
 
 import phaseflip
 from phaseflip import BadInput, Kernel, find_kernel, launch, simulate
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3", "hgemm_v4", "hgemm_v7", "hgemm_v8", "hgemm_sm90"]
 

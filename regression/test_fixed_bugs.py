@@ -15,7 +15,7 @@ from phaseflip.machine.sync.bar import BarrierWait
 from phaseflip.machine.sync.named_barrier import Arrival, NamedBarrier
 from phaseflip.mutant import make_mutant, run_item
 from phaseflip.ordering.knowledge import Clock
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_loops as loops
 from tests.litmus import test_mbarrier as mbarrier

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from phaseflip import simulate
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 from phaseflip.frontend.tirx.edit.code import Code
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 from tests import test_cluster_launch
 from tests.litmus import test_cluster_barrier as cluster_barrier
 from tests.litmus import test_cluster_exit as cluster_exit

@@ -17,9 +17,9 @@ from phaseflip.conformance import suite
 from phaseflip.devices import Gpu
 from phaseflip.errors import BadInput
 from phaseflip.system.json_files import append_line
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 from phaseflip.study_results import key_of, read_results
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 from tests import study_runners
 from tests.test_build import made
 

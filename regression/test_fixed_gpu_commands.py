@@ -16,7 +16,7 @@ from phaseflip.build import build
 from phaseflip.conformance import suite
 from phaseflip.cuda_compile import Cubin
 from phaseflip.errors import BadInput
-from phaseflip.kernel import Kernel, find_kernel
+from phaseflip.gemm.kernel import Kernel, find_kernel
 from phaseflip.frontend.tirx.lowering import lower_once
 from phaseflip.prebuilt import find_prebuilt, read_directory
 from tests.test_build import made, needs_nvcc
@@ -71,7 +71,7 @@ def test_a_kernel_without_special_instructions_needs_what_is_asked_for(tmp_path)
 
 
 def test_a_kernel_was_simulated_as_compiled_for_another_architecture():
-    from phaseflip.verify import lowered
+    from phaseflip.gemm.verify import lowered
 
     assert lowered(find_kernel(f"{HOPPER}:hgemm_sm90"), *SHAPE).arch == "sm_90a"
     assert lowered(find_kernel(f"{BLACKWELL}:hgemm_v1"), *SHAPE).arch == "sm_100a"

@@ -13,11 +13,11 @@ from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.conformance.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
 from phaseflip.system.worker_pool import RETURNED, Ended
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 from phaseflip.machine.copies.tensor_map import TensorMap
 from phaseflip.mutant import make_mutant
 from phaseflip.frontend.tirx.edit.code import Code
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_restrict as restrict
 from tests.litmus import test_shared_memory as shared

@@ -8,10 +8,10 @@ import pytest
 from phaseflip import lower, simulate
 from phaseflip.run import stepper
 from phaseflip.ir.queries import walk
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 from phaseflip.mutant import make_mutant
 from phaseflip.frontend.tirx.edit.code import Code
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 from tests.litmus import test_cluster_memory as cluster_memory
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_mbarrier_phases as mbarrier_phases

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.kernel import find_kernel
-from phaseflip.verify import verify
+from phaseflip.gemm.kernel import find_kernel
+from phaseflip.gemm.verify import verify
 from regression import prove_gate
 from regression.slower import slower
 from tests import fake_gpu

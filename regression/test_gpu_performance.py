@@ -16,7 +16,7 @@ import pytest
 from phaseflip.devices import ARCHS, Gpu, first_gpu, fits
 from phaseflip.gpu_timing import Timed, time_kernel
 from phaseflip.prebuilt import read_directory
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 
 SHAPES = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192))
 ROUNDS = 30
@@ -38,7 +38,7 @@ def cases(gpu: Gpu, directory: str | None) -> list[tuple[str, tuple[int, int, in
     if directory is not None:
         built = read_directory(directory)
         return [(b.kernel, b.shape) for b in built if b.arch == ARCHS.get(gpu.capability)]
-    from phaseflip.kernel import list_kernels
+    from phaseflip.gemm.kernel import list_kernels
 
     fitting = [k for k in list_kernels() if k.shape_rule and fits(k.needs, gpu.capability)]
     return [

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from phaseflip.kernel import Kernel, find_kernel
-from phaseflip.verify import Verdict, verify
+from phaseflip.gemm.kernel import Kernel, find_kernel
+from phaseflip.gemm.verify import Verdict, verify
 
 STAGES = {"hgemm_v4": 1, "hgemm_v5": 2, "hgemm_v6": 2, "hgemm_v7": 4, "hgemm_sm90": 4}
 PERSISTENT = ("hgemm_v6", "hgemm_v7")

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from phaseflip.kernel import find_kernel
-from phaseflip.verify import Verdict, verify
+from phaseflip.gemm.kernel import find_kernel
+from phaseflip.gemm.verify import Verdict, verify
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTER = ROOT / "tests" / "data" / "chapter_kernels.py"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from phaseflip import cli, devices, find_kernel
-from phaseflip.arguments import make_arguments
+from phaseflip.gemm.arguments import make_arguments
 from phaseflip.errors import BadInput
-from phaseflip.inputs import make_inputs
-from phaseflip.verify import lowered, verify
+from phaseflip.gemm.inputs import make_inputs
+from phaseflip.gemm.verify import lowered, verify
 
 FILE = "tests/data/any_kernels.py"
 NUMERIC = ["tolerance", "bound", "exact"]

@@ -14,7 +14,7 @@ from phaseflip import cli, cuda_compile, prebuilt
 from phaseflip.build import build
 from phaseflip.cuda_compile import compile_cubin, find_nvcc, parse_resources
 from phaseflip.errors import BadInput
-from phaseflip.kernel import find_kernel, list_kernels
+from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.prebuilt import Prebuilt, find_prebuilt, read_directory
 
 HAS_NVCC = any(shutil.which("nvcc", path=path) for path in (None, "/usr/local/cuda/bin"))

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from phaseflip.faults import as_studied, catalogue, shapes_for
-from phaseflip.kernel import list_kernels
+from phaseflip.gemm.kernel import list_kernels
 from phaseflip.mutant import run_item
 
 FULL = os.environ.get("PHASEFLIP_ACCEPTANCE") == "full"

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import phaseflip.kernel
+import phaseflip.gemm.kernel
 from phaseflip import cli, devices
 from phaseflip.findings.finding import Finding, Place, render
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = Path(
-    inspect.getfile(phaseflip.kernel.find_kernel("hgemm_v1").factory)
+    inspect.getfile(phaseflip.gemm.kernel.find_kernel("hgemm_v1").factory)
 ).parent  # for the installed TVM
 KEYS = {
     "kernel", "shape", "schedule", "device", "passed", "max_abs_error", "findings", "counters",
@@ -115,10 +115,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise outcome
             return Verdict(outcome)
 
-        monkeypatch.setattr("phaseflip.verify.verify", verify)
+        monkeypatch.setattr("phaseflip.gemm.verify.verify", verify)
         kernel = ModuleType("kernel")
         kernel.name = "fake"  # type: ignore[attr-defined]
-        monkeypatch.setattr("phaseflip.kernel.find_kernel", lambda text: kernel)
+        monkeypatch.setattr("phaseflip.gemm.kernel.find_kernel", lambda text: kernel)
         return calls
 
     return install
@@ -217,13 +217,13 @@ def test_what_a_kernel_prints_stays_out_of_the_report(
     run: Any, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake(report())
-    quiet = phaseflip.kernel.find_kernel
+    quiet = phaseflip.gemm.kernel.find_kernel
 
     def noisy(text: str) -> Any:
         sys.stdout.write("noise\n")
         return quiet(text)
 
-    monkeypatch.setattr("phaseflip.kernel.find_kernel", noisy)
+    monkeypatch.setattr("phaseflip.gemm.kernel.find_kernel", noisy)
     output = run(*RUN, "--json")
     assert output.json["kernel"] == "fake" and output.err == "noise\n"
 

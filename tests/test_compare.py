@@ -5,8 +5,8 @@ import json
 import pytest
 
 from phaseflip.cli import main
-from phaseflip.compare import MEASURES, Column, compare
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.compare import MEASURES, Column, compare
+from phaseflip.gemm.kernel import find_kernel
 
 
 @pytest.fixture(scope="module")

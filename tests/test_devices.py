@@ -102,7 +102,7 @@ def test_the_first_gpu(monkeypatch: pytest.MonkeyPatch, driver: bool, count: int
 
 
 def test_every_kernel_states_a_capability_that_can_be_compiled_for() -> None:
-    from phaseflip.kernel import list_kernels
+    from phaseflip.gemm.kernel import list_kernels
 
     needs = {k.name: k.needs for k in list_kernels()}
     assert needs.pop("hgemm_sm90") == (9, 0)

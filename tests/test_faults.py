@@ -26,9 +26,9 @@ from phaseflip.faults import (
 )  # fmt: skip
 from phaseflip.faults.fault import FAULTS
 from phaseflip.findings.finding import RULES, Finding
-from phaseflip.kernel import find_kernel, list_kernels
+from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.frontend.tirx.lowering import generated
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 
 CATALOGUE = catalogue()
 ALL = [*CATALOGUE, *mutations(), no_op()]

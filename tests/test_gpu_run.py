@@ -15,7 +15,7 @@ from phaseflip.errors import BadInput
 from phaseflip.findings.finding import render
 from phaseflip.gpu_run import Gpu, current_gpu, running_on
 from phaseflip.system.worker_pool import WorkerPool
-from phaseflip.verify import verify
+from phaseflip.gemm.verify import verify
 from tests.test_build import made
 
 SHAPE = (128, 256, 64)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from phaseflip.errors import BadInput
-from phaseflip.inputs import kinds, make_inputs, permutation_of
+from phaseflip.gemm.inputs import kinds, make_inputs, permutation_of
 
 
 def float64(*arrays: np.ndarray) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ import pytest
 
 from phaseflip.devices import ARCHS
 from phaseflip.errors import BadInput
-from phaseflip.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
+from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
 from phaseflip.frontend.tirx.lowering import cuda_source
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3"]
@@ -382,7 +382,7 @@ def test_another_tvm_is_refused_before_a_kernel_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernel files use names of the supported release, so their own error would explain nothing."""
-    import phaseflip.kernel
+    import phaseflip.gemm.kernel
 
     def refuse(name: str) -> Any:
         raise AssertionError(f"{name} was imported")
@@ -390,7 +390,7 @@ def test_another_tvm_is_refused_before_a_kernel_is_imported(
     file = tmp_path / "file.py"
     file.write_text("raise AssertionError('the file was imported')\n")
     monkeypatch.setattr("tvm.__version__", "0.28.0")
-    monkeypatch.setattr(phaseflip.kernel.importlib, "import_module", refuse)
+    monkeypatch.setattr(phaseflip.gemm.kernel.importlib, "import_module", refuse)
     sentence = r"^phaseflip reads .*apache-tvm 0\.26\.x and 0\.27\.x, but apache-tvm 0\.28\.0 is installed; run `pip"
     for find in (list_kernels, lambda: find_kernel("hgemm_v1"), lambda: find_kernel(f"{file}:f")):
         with pytest.raises(BadInput, match=sentence):

@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from phaseflip import oracle, poison
+from phaseflip.gemm import oracle, poison
 from phaseflip.errors import BadInput
-from phaseflip.inputs import kinds, make_inputs
-from phaseflip.kernel import Tolerance
-from phaseflip.oracle import OracleResult
+from phaseflip.gemm.inputs import kinds, make_inputs
+from phaseflip.gemm.kernel import Tolerance
+from phaseflip.gemm.oracle import OracleResult
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = ["float16", "bfloat16"]

@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from phaseflip import oracle, poison
-from phaseflip.inputs import make_inputs
-from phaseflip.kernel import Tolerance
+from phaseflip.gemm import oracle, poison
+from phaseflip.gemm.inputs import make_inputs
+from phaseflip.gemm.kernel import Tolerance
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 OUTPUTS = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16]

@@ -128,7 +128,7 @@ def test_the_readme_takes_each_kernel_at_its_smallest_shape(suite: pytest.Pytest
     """hgemm_v8 takes no 128x128x64."""
     text = (ROOT / "README.md").read_text()
     test = text[text.index("def test_every_kernel_at_its_smallest") :].partition("\n\n")[0]
-    suite.makepyfile(f"from phaseflip.verify import verify\n\n\n{test}\n")
+    suite.makepyfile(f"from phaseflip.gemm.verify import verify\n\n\n{test}\n")
     suite.makeconftest("")  # with PyTorch
     factory = f"{ROOT / 'kernels' / 'hgemm_v2.py'}:hgemm_v2"  # which has no shape rule
     words = ("--kernel", f"hgemm_v8,{factory}", "--device", "sim")
@@ -140,7 +140,7 @@ def test_a_schedule_that_a_kernel_cannot_have_fails_without_a_traceback(
 ) -> None:
     suite.makepyfile(
         """
-        from phaseflip.verify import verify
+        from phaseflip.gemm.verify import verify
 
         def test_it(kernel, schedule):
             assert verify(kernel, *kernel.smallest_shape, schedule=schedule).passed

@@ -15,10 +15,10 @@ import pytest
 
 from phaseflip import cli, cuda_runtime, silicon, silicon_launch, silicon_report
 from phaseflip.errors import BadInput
-from phaseflip.inputs import make_inputs
+from phaseflip.gemm.inputs import make_inputs
 from phaseflip.system.worker_pool import Ended
-from phaseflip.oracle import reference
-from phaseflip.poison import fill_poison
+from phaseflip.gemm.oracle import reference
+from phaseflip.gemm.poison import fill_poison
 from phaseflip.prebuilt import find_prebuilt
 from tests.test_build import made, needs_nvcc
 

@@ -5,7 +5,7 @@ import pytest
 
 from phaseflip import lower, simulate
 from phaseflip.faults import find_fault
-from phaseflip.kernel import find_kernel
+from phaseflip.gemm.kernel import find_kernel
 from phaseflip.spelling import T
 
 N = 128

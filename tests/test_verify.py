@@ -12,9 +12,9 @@ import pytest
 import phaseflip.run.simulator
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Place
-from phaseflip.kernel import Kernel, find_kernel
+from phaseflip.gemm.kernel import Kernel, find_kernel
 from phaseflip.run.simulator import Run
-from phaseflip.verify import replay_line, verify
+from phaseflip.gemm.verify import replay_line, verify
 
 SHAPE = (128, 128, 64)
 
@@ -127,7 +127,7 @@ def test_bad_names_are_refused_before_the_kernel_is_lowered(
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("lowered")
 
-    monkeypatch.setattr("phaseflip.verify.lowered", refuse)
+    monkeypatch.setattr("phaseflip.gemm.verify.lowered", refuse)
     with pytest.raises(BadInput, match="lazily"):
         verify(v1, *SHAPE, schedule="lazily")
     with pytest.raises(BadInput, match="odd"):

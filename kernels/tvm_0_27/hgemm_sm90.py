@@ -11,8 +11,8 @@ from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_la
 from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
-from phaseflip.kernel import INDEX_SAFE_MAX, Kernel, ShapeRule
-from phaseflip.oracle import reference
+from phaseflip.gemm.kernel import INDEX_SAFE_MAX, Kernel, ShapeRule
+from phaseflip.gemm.oracle import reference
 
 
 def hgemm_sm90(M, N, K):

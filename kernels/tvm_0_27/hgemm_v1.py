@@ -14,8 +14,8 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane, tid_in_wg
 
-from phaseflip.kernel import Kernel, ShapeRule
-from phaseflip.oracle import reference
+from phaseflip.gemm.kernel import Kernel, ShapeRule
+from phaseflip.gemm.oracle import reference
 
 
 def hgemm_v1(M, N, K):

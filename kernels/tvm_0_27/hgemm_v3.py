@@ -13,8 +13,8 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane, tid_in_wg
 
-from phaseflip.kernel import INDEX_SAFE_MAX, Kernel, ShapeRule
-from phaseflip.oracle import reference
+from phaseflip.gemm.kernel import INDEX_SAFE_MAX, Kernel, ShapeRule
+from phaseflip.gemm.oracle import reference
 
 
 def hgemm_v3(M, N, K):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..findings.finding import RULES, Finding, errors
-from ..kernel import find_kernel
+from ..gemm.kernel import find_kernel
 from ..grammar import counted
 from .example import Example
 
 if TYPE_CHECKING:
-    from ..kernel import Kernel
+    from ..gemm.kernel import Kernel
     from ..frontend.tirx.edit.code import Code, Edit
 
 KINDS = ("catalogue", "mutation", "control")

@@ -10,7 +10,7 @@ from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
     from phaseflip.ir import nodes as ir
-    from phaseflip.kernel import Kernel
+    from phaseflip.gemm.kernel import Kernel
 
 HOMES = {
     "wgmma": ("sm_90a",),

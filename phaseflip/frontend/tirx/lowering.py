@@ -20,7 +20,7 @@ from . import reader as tir
 from ...errors import BadInput, UnsupportedInstruction
 from .host_interpreter import HostPlan
 from ...system.interrupts import interrupts_heard
-from ...kernel import Kernel
+from ...gemm.kernel import Kernel
 from .parser_stacks import use_light_stacks
 from .version import check_tvm_version
 

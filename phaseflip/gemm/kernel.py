@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phaseflip import oracle
+from phaseflip.gemm import oracle
 from phaseflip.errors import BadInput
 from phaseflip.system.user_code import load_file, one_line, returned, users_code
-from phaseflip.shape_rule import ShapeRule, positive_int, positive_shape
+from phaseflip.gemm.shape_rule import ShapeRule, positive_int, positive_shape
 from phaseflip.frontend.tirx.version import check_tvm_version, installed_series
 
 __all__ = [
@@ -157,7 +157,7 @@ class Kernel:
 def _build(kernel: Kernel, M: int, N: int, K: int) -> Any:
     from tvm.tirx import PrimFunc
 
-    from .frontend.tirx.parser_stacks import use_light_stacks
+    from ..frontend.tirx.parser_stacks import use_light_stacks
 
     use_light_stacks()
     try:

@@ -11,10 +11,10 @@ import numpy as np
 
 from phaseflip.run.arrays import number
 from phaseflip.errors import BadInput
-from phaseflip.inputs import integers_or_normal, make_inputs
-from phaseflip.kernel import DTYPES
+from phaseflip.gemm.inputs import integers_or_normal, make_inputs
+from phaseflip.gemm.kernel import DTYPES
 from phaseflip.ir.arithmetic import numpy_dtype
-from phaseflip.poison import fill_poison
+from phaseflip.gemm.poison import fill_poison
 from phaseflip.run.simulator import outputs as written
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from phaseflip.oracle import OracleResult
+from phaseflip.gemm.oracle import OracleResult
 
 POISON = 0x7DAB
 """Bits of a float16 that nobody wrote."""

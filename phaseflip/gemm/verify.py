@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phaseflip.ir import arithmetic as operators
-from phaseflip import oracle, poison
+from phaseflip.gemm import oracle, poison
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Findings, Place, errors, render
 from phaseflip.gpu_run import current_gpu
-from phaseflip.inputs import make_inputs
-from phaseflip.kernel import Kernel, Operands
+from phaseflip.gemm.inputs import make_inputs
+from phaseflip.gemm.kernel import Kernel, Operands
 from phaseflip.system.user_code import one_line, users_code
-from phaseflip.oracle import OracleResult
+from phaseflip.gemm.oracle import OracleResult
 from phaseflip.run.schedule import parse_schedule
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _run_any(
     how: dict[str, Any],
 ) -> Judged:
     """The run of a function of any parameters; its outputs are judged by whether all of their elements were written."""
-    from phaseflip.arguments import make_arguments
+    from phaseflip.gemm.arguments import make_arguments
     from phaseflip.run.simulator import simulate
 
     program = lowered(kernel, *shape)

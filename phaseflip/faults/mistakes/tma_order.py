@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..frontend.tirx.edit import expressions as nodes
-from ..frontend.tirx.edit.code import Code, Edit, Statement
-from . import rings, sites
-from .example import Example
-from .fault import fault
-from .sites import EXPECT, HOPPER, PERSISTENT, RINGS, TMA, WAITS, WGMMA
+from ...frontend.tirx.edit import expressions as nodes
+from ...frontend.tirx.edit.code import Code, Edit, Statement
+from .. import rings, sites
+from ..example import Example
+from ..fault import fault
+from ..sites import EXPECT, HOPPER, PERSISTENT, RINGS, TMA, WAITS, WGMMA
 
 STORE = ("tile.copy", "tile.copy_async", "store shared")
 

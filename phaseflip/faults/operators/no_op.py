@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..frontend.tirx.edit.code import Code, Edit
-from .example import Example
-from .fault import fault
+from ...frontend.tirx.edit.code import Code, Edit
+from ..example import Example
+from ..fault import fault
 
 
 @fault(

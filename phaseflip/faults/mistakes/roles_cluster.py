@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..frontend.tirx.edit import expressions as nodes
-from ..frontend.tirx.edit.code import Code, Edit, Statement, together
-from . import sites
-from .example import Example
-from .fault import fault
-from .sites import CLUSTERS, EXPECT, WAITS
+from ...frontend.tirx.edit import expressions as nodes
+from ...frontend.tirx.edit.code import Code, Edit, Statement, together
+from .. import sites
+from ..example import Example
+from ..fault import fault
+from ..sites import CLUSTERS, EXPECT, WAITS
 
 ALLOC = "ptx.tcgen05_alloc"
 ARRIVE = "ptx.mbarrier_arrive"

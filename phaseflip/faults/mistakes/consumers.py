@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..frontend.tirx.edit import expressions as nodes
-from ..frontend.tirx.edit.code import Code, Edit, Statement, together
-from ..frontend.tirx.tvm_names import buffer_of
-from . import sites
-from .example import Example
-from .fault import fault
-from .sites import ACCUMULATOR, CONSUMERS, HOPPER
+from ...frontend.tirx.edit import expressions as nodes
+from ...frontend.tirx.edit.code import Code, Edit, Statement, together
+from ...frontend.tirx.tvm_names import buffer_of
+from .. import sites
+from ..example import Example
+from ..fault import fault
+from ..sites import ACCUMULATOR, CONSUMERS, HOPPER
 
 PAIRS = (512, 256, 128)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..frontend.tirx.edit import expressions as nodes
-from ..frontend.tirx.edit.code import Code, Edit, Statement
-from . import sites
-from .example import Example
-from .fault import fault
-from .mutate_order import synchronising
+from ...frontend.tirx.edit import expressions as nodes
+from ...frontend.tirx.edit.code import Code, Edit, Statement
+from .. import sites
+from ..example import Example
+from ..fault import fault
+from .order import synchronising
 
 Steps = Callable[[int], tuple[int, ...]]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..frontend.tirx.edit.code import Code, Edit
-from ..frontend.tirx.edit.expressions import integer, number, with_value
-from . import sites
-from .example import Example
-from .fault import fault
-from .sites import ACCUMULATOR, ADDRESSED, HOPPER, LOOPING, OPERANDS, SEED
+from ...frontend.tirx.edit.code import Code, Edit
+from ...frontend.tirx.edit.expressions import integer, number, with_value
+from .. import sites
+from ..example import Example
+from ..fault import fault
+from ..sites import ACCUMULATOR, ADDRESSED, HOPPER, LOOPING, OPERANDS, SEED
 
 
 @fault(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..frontend.tirx.edit.code import Code, Edit, Statement
-from . import sites
-from .example import Example
-from .fault import fault
+from ...frontend.tirx.edit.code import Code, Edit, Statement
+from .. import sites
+from ..example import Example
+from ..fault import fault
 
 _SYNCHRONISING = re.compile(
     r"cuda\.(cta|warp|warpgroup|cluster)_sync$|ptx\.(fence|mbarrier|bar|barrier)_|ptx\.(fence|bar)$"

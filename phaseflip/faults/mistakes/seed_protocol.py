@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..frontend.tirx.edit.code import Code, Edit
-from ..frontend.tirx.edit.expressions import integer, with_argument
-from . import sites
-from .example import Example
-from .fault import fault
-from .sites import ACCUMULATOR, HOPPER, SEED
+from ...frontend.tirx.edit.code import Code, Edit
+from ...frontend.tirx.edit.expressions import integer, with_argument
+from .. import sites
+from ..example import Example
+from ..fault import fault
+from ..sites import ACCUMULATOR, HOPPER, SEED
 
 
 @fault(

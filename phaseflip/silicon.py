@@ -76,7 +76,7 @@ def prepare(
     unknown names and shapes, where the kernel itself does not compile, and where the folder was prepared for something
     else.
     """
-    from .study import make_plan, run_study
+    from .study.plan import make_plan, run_study
 
     _try_to_build(kernel, shape, arch)
     plan = make_plan([kernel], faults, [shape], n_schedules=1, seed=seed)
@@ -134,7 +134,7 @@ def _mutant(outcome: dict[str, Any]) -> Mutant:
 def build_mutant(call: dict[str, Any]) -> None:
     """In a worker: compile one mutant, unless it is there."""
     from .build import build
-    from .mutant import make_mutant
+    from .study.mutant_run import make_mutant
     from .prebuilt import find_prebuilt
 
     mutant, (M, N, K) = call["mutant"], call["shape"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .mutant import CONTROL, EQUIVALENT, KILLED
+from .study.mutant_run import CONTROL, EQUIVALENT, KILLED
 from .silicon_launch import HUNG, TOOLS
 
 CATALOGUE_HEAD = ("fault", "line", "simulator", "passes", "wrong", "hangs", "error", *TOOLS)

@@ -23,7 +23,7 @@ import pytest
 from phaseflip.faults import as_studied, catalogue, find_fault, is_title, matching, shapes_for
 from phaseflip.findings.finding import errors
 from phaseflip.gemm.kernel import find_kernel, list_kernels
-from phaseflip.mutant import Mutant, make_mutant, oracles_alone
+from phaseflip.study.mutant_run import Mutant, make_mutant, oracles_alone
 from phaseflip.gemm.verify import Verdict, verify
 
 BASELINE = Path(__file__).parent / "baselines" / "fault_detection.json"

@@ -13,7 +13,7 @@ from phaseflip import lower, simulate
 from phaseflip.findings.finding import Place
 from phaseflip.machine.sync.bar import BarrierWait
 from phaseflip.machine.sync.named_barrier import Arrival, NamedBarrier
-from phaseflip.mutant import make_mutant, run_item
+from phaseflip.study.mutant_run import make_mutant, run_item
 from phaseflip.ordering.knowledge import Clock
 from phaseflip.gemm.verify import verify
 from tests.litmus import test_look_alikes as look_alikes

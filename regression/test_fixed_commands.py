@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from phaseflip import cli, cuda_runtime, devices, faults, silicon, study_tables
+from phaseflip import cli, cuda_runtime, devices, faults, silicon
+from phaseflip.study.plan import tables as study_tables
 from phaseflip.frontend.tirx.v0_26 import intrinsics as decode_0_26
 from phaseflip.frontend.tirx import lowering
 from phaseflip.conformance import suite
@@ -18,7 +19,7 @@ from phaseflip.devices import Gpu
 from phaseflip.errors import BadInput
 from phaseflip.system.json_files import append_line
 from phaseflip.gemm.kernel import find_kernel
-from phaseflip.study_results import key_of, read_results
+from phaseflip.study.results import key_of, read_results
 from phaseflip.gemm.verify import verify
 from tests import study_runners
 from tests.test_build import made

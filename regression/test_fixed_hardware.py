@@ -15,7 +15,7 @@ from phaseflip.errors import BadInput
 from phaseflip.system.worker_pool import RETURNED, Ended
 from phaseflip.gemm.kernel import find_kernel
 from phaseflip.machine.copies.tensor_map import TensorMap
-from phaseflip.mutant import make_mutant
+from phaseflip.study.mutant_run import make_mutant
 from phaseflip.frontend.tirx.edit.code import Code
 from phaseflip.gemm.verify import verify
 from tests.litmus import test_mbarrier as mbarrier

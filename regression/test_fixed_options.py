@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from phaseflip import cli
-from phaseflip.study_results import read_results
+from phaseflip.study.results import read_results
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

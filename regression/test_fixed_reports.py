@@ -9,7 +9,7 @@ from phaseflip import lower, simulate
 from phaseflip.run import stepper
 from phaseflip.ir.queries import walk
 from phaseflip.gemm.kernel import find_kernel
-from phaseflip.mutant import make_mutant
+from phaseflip.study.mutant_run import make_mutant
 from phaseflip.frontend.tirx.edit.code import Code
 from phaseflip.gemm.verify import verify
 from tests.litmus import test_cluster_memory as cluster_memory

@@ -1,4 +1,4 @@
-"""Stand-ins for `phaseflip.mutant:run_item`, so that studies can be tested without a compiler.
+"""Stand-ins for `phaseflip.study.mutant_run:run_item`, so that studies can be tested without a compiler.
 
 What a run does is in the item's fault: "pass", "kill", "kill-large" (only from 256 rows on), "raise", "crash", "hang".
 """
@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from phaseflip.mutant import NOTICES, PASSES, blank_outcome
-from phaseflip.study import Plan
+from phaseflip.study.mutant_run import NOTICES, PASSES, blank_outcome
+from phaseflip.study.plan import Plan
 
 LOG = "PHASEFLIP_TEST_RUNS"
 DELAY = "PHASEFLIP_TEST_DELAY"

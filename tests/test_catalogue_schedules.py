@@ -10,7 +10,7 @@ import pytest
 
 from phaseflip.faults import as_studied, catalogue, shapes_for
 from phaseflip.gemm.kernel import list_kernels
-from phaseflip.mutant import run_item
+from phaseflip.study.mutant_run import run_item
 
 FULL = os.environ.get("PHASEFLIP_ACCEPTANCE") == "full"
 SEEDS = 20 if FULL else 1

@@ -19,9 +19,9 @@ from phaseflip.system import worker_pool as isolation
 from phaseflip.errors import BadInput
 from phaseflip.faults import find_fault
 from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended
-from phaseflip.mutant import FATES, ORACLES, blank_outcome, run_item
-from phaseflip.study import make_plan, outcome_of, run_study, schedules
-from phaseflip.study_results import Results, mutants, problems, read_results, settle, summary
+from phaseflip.study.mutant_run import FATES, ORACLES, blank_outcome, run_item
+from phaseflip.study.plan import make_plan, outcome_of, run_study, schedules
+from phaseflip.study.results import Results, mutants, problems, read_results, settle, summary
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNNER = "study_runners:run"
@@ -68,7 +68,7 @@ def test_a_study_killed_midway_goes_on_and_ends_the_same(
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "import study_runners\n"
-        "from phaseflip.study import run_study\n"
+        "from phaseflip.study.plan import run_study\n"
         f"run_study(study_runners.plan({faults!r}), Path(sys.argv[2]), jobs=2, runner={RUNNER!r})\n"
     )
     directory = tmp_path / "broken"

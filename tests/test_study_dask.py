@@ -12,7 +12,7 @@ import pytest
 import study_runners
 
 from phaseflip.errors import BadInput
-from phaseflip.study import run_study
+from phaseflip.study.plan import run_study
 
 distributed = pytest.importorskip("distributed")
 
@@ -71,6 +71,6 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_results(
 def test_a_scheduler_that_does_not_answer_is_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phaseflip.study_dask.CONNECT_LIMIT_S", 0.5)
+    monkeypatch.setattr("phaseflip.study.dask_cluster.CONNECT_LIMIT_S", 0.5)
     with pytest.raises(BadInput, match=r"no dask scheduler answers at tcp://127.0.0.1:9"):
         run_study(study_runners.plan(("kill",)), tmp_path, dask="tcp://127.0.0.1:9", runner=RUNNER)

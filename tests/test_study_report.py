@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import study_runners
 
-from phaseflip.mutant import ORACLES, run_item
-from phaseflip.study_report import detection_plot, render_report, write_report
-from phaseflip.study_results import settle
+from phaseflip.study.mutant_run import ORACLES, run_item
+from phaseflip.study.page import detection_plot, render_report, write_report
+from phaseflip.study.results import settle
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

@@ -8,7 +8,7 @@ import pytest
 
 from phaseflip import lower, simulate
 from phaseflip.findings.finding import render
-from phaseflip.mutant import make_mutant
+from phaseflip.study.mutant_run import make_mutant
 from phaseflip.ir.program import Program, View
 from tests.cases.harness import SCHEDULES, errors
 

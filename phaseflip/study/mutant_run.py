@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import BadInput, BadSchedule
-from .findings.finding import RULES, Finding, errors
-from .gemm.kernel import Kernel, find_kernel
-from .gemm.oracle import OracleResult
-from .gemm.verify import Verdict, lowered, verify
-from .grammar import counted
+from ..errors import BadInput, BadSchedule
+from ..findings.finding import RULES, Finding, errors
+from ..gemm.kernel import Kernel, find_kernel
+from ..gemm.oracle import OracleResult
+from ..gemm.verify import Verdict, lowered, verify
+from ..grammar import counted
 
 if TYPE_CHECKING:
-    from .faults import Fault, Site
+    from ..faults import Fault, Site
 
 Item = dict[str, Any]
 Outcome = dict[str, Any]
@@ -85,7 +85,7 @@ def make_mutant(
     kernel_name: str, fault_name: str, site: int, shape: tuple[int, int, int]
 ) -> Mutant:
     """Inject a fault. BadInput if there is no such kernel, fault, shape or site."""
-    from .faults import find_fault
+    from ..faults import find_fault
 
     fault = find_fault(fault_name)
     kernel = find_kernel(kernel_name)
@@ -244,7 +244,7 @@ def _judge(item: Item, mutant: Mutant, shape: tuple[int, int, int]) -> Outcome:
 
 
 def _killed(mutant: Mutant, findings: list[Finding], numeric: list[OracleResult]) -> Outcome:
-    from .faults import as_expected
+    from ..faults import as_expected
 
     failed = [r.name for r in numeric if r.passed is False]
     found = errors(findings)

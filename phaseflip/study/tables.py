@@ -12,7 +12,7 @@ from phaseflip.grammar import counted
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from phaseflip.study_results import MutantResult
+    from phaseflip.study.results import MutantResult
 
 Rows = list[tuple[str, str]]
 TABLE_COLUMNS = 118
@@ -66,7 +66,7 @@ def _fates(report: dict[str, Any]) -> Table:
 
 
 def _matrix(results: Sequence[MutantResult]) -> Table:
-    from phaseflip.study_results import faults_in_order
+    from phaseflip.study.results import faults_in_order
 
     table = _table("fault")
     kernels = list(dict.fromkeys(m.kernel for m in results))

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .errors import BadInput
-from .system.worker_pool import CRASHED, Ended, WorkerPool
-from .mutant import Item
+from ..errors import BadInput
+from ..system.worker_pool import CRASHED, Ended, WorkerPool
+from .mutant_run import Item
 
 CONNECT_LIMIT_S = 10.0
 _here = threading.local()

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import BadInput
-from .system.worker_pool import CRASHED, RETURNED, TIMED_OUT, Ended, WorkerPool
-from .gemm.kernel import Kernel, find_kernel, list_kernels
-from .mutant import (
+from ..errors import BadInput
+from ..system.worker_pool import CRASHED, RETURNED, TIMED_OUT, Ended, WorkerPool
+from ..gemm.kernel import Kernel, find_kernel, list_kernels
+from .mutant_run import (
     CONTROL,
     HARNESS_ERROR,
     OTHERWISE,
@@ -29,14 +29,14 @@ from .mutant import (
     place_text,
     run_item,
 )
-from .study_results import Results, key_of
+from .results import Results, key_of
 
 if TYPE_CHECKING:
-    from .faults import Fault
+    from ..faults import Fault
 
 __all__ = ["LIMIT_S", "RUNNER", "Plan", "make_plan", "outcome_of", "run_item", "run_study"]
 
-RUNNER = "phaseflip.mutant:run_item"
+RUNNER = "phaseflip.study.mutant_run:run_item"
 LIMIT_S = 120.0
 """Time limit of one run. Most mutants of the seed's kernels take a second, lowering included; where 128 threads issue
 what one should, ten."""
@@ -86,7 +86,7 @@ def make_plan(
     names, for a kernel that takes none of the shapes, and where nothing is left to do. A persistent kernel has one CTA
     unless its name says otherwise.
     """
-    from .faults import as_studied
+    from ..faults import as_studied
 
     order = schedules(n_schedules)
     chosen_kernels = [find_kernel(k) for k in kernels] or list_kernels()
@@ -202,7 +202,7 @@ def _run(
     if not groups:
         return
     if dask:
-        from .study_dask import run_on_cluster
+        from .dask_cluster import run_on_cluster
 
         yield from run_on_cluster(groups, dask, limit_s, runner)
         return
@@ -212,7 +212,7 @@ def _run(
 
 def _chosen_faults(names: Sequence[str]) -> list[tuple[Fault, bool]]:
     """(fault, whether it was chosen by its own name), the control first."""
-    from .faults import catalogue, find_fault, mutations, no_op
+    from ..faults import catalogue, find_fault, mutations, no_op
 
     chosen: dict[str, tuple[Fault, bool]] = {CONTROL: (no_op(), False)}
     for name in names:
@@ -241,7 +241,7 @@ def _legal_shapes(kernel: Kernel, shapes: Sequence[Shape]) -> list[Shape]:
 
 
 def _default_shapes(fault: Fault, kernel: Kernel) -> list[Shape]:
-    from .faults import shapes_for
+    from ..faults import shapes_for
 
     if kernel.shape_rule is None:
         raise BadInput(f"{kernel.name} has no shape rule; give the shapes with --shapes")

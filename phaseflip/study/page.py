@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__
-from .mutant import CONTROL, FATES, KILLED, NOT_APPLICABLE, NOTICES, ORACLES, PASSES, Outcome
-from .study_results import MutantResult, faults_in_order, mutants, numbers_pass, summary
+from .. import __version__
+from .mutant_run import CONTROL, FATES, KILLED, NOT_APPLICABLE, NOTICES, ORACLES, PASSES, Outcome
+from .results import MutantResult, faults_in_order, mutants, numbers_pass, summary
 
 TEMPLATE = "study.html.jinja"
 COLOURS = {NOTICES: "#1f6f78", PASSES: "#f0cfa3", NOT_APPLICABLE: "#d5d9dd"}

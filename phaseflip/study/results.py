@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from .errors import BadInput
-from .system.json_files import bad_line, cut_unfinished, read_lines
-from .mutant import (
+from ..errors import BadInput
+from ..system.json_files import bad_line, cut_unfinished, read_lines
+from .mutant_run import (
     AS_EXPECTED,
     CONTROL,
     EQUIVALENT,

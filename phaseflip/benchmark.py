@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip.devices import gpu_uuid
+from phaseflip.gpu.devices import gpu_uuid
 
 WARM_UP_ROUNDS = 10
 MOST_WARM_UP_ROUNDS = 200

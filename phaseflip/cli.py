@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from phaseflip import __version__
-from phaseflip.devices import DEVICE_CHOICES
+from phaseflip.gpu.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.options import Joined, add_outputs_and_scalars, check_seed, once

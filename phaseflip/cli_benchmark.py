@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phaseflip import devices
+from phaseflip.gpu import devices
 from phaseflip.cli import CLEAN, FAILED, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.options import add_kernel_and_shape
@@ -87,7 +87,7 @@ def _benchmark(args: argparse.Namespace) -> Outcome:
     from phaseflip.cli_gpu import chosen
     from phaseflip.findings.finding import errors, render
     from phaseflip.gpu_timing import time_kernel
-    from phaseflip.prebuilt import find_prebuilt
+    from phaseflip.gpu.prebuilt import find_prebuilt
     from phaseflip.gemm.verify import verify
 
     shape = (args.M, args.N, args.K)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phaseflip import devices
+from phaseflip.gpu import devices
 from phaseflip.cli import CLEAN, FAILED, Outcome
-from phaseflip.devices import ARCHS, choose_device
+from phaseflip.gpu.devices import ARCHS, choose_device
 from phaseflip.system.folders import check_output
 from phaseflip.options import Several, check_between, check_seed
 from phaseflip.grammar import counted

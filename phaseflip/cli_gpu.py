@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from phaseflip import devices
+from phaseflip.gpu import devices
 from phaseflip.gpu.capability import needed
 from phaseflip.cli import CLEAN, Outcome
-from phaseflip.devices import ARCHS, Device, choose_device
+from phaseflip.gpu.devices import ARCHS, Device, choose_device
 from phaseflip.system.folders import check_output
 from phaseflip.options import add_kernel_and_shape
 
 if TYPE_CHECKING:
-    from phaseflip.gpu_run import Gpu
+    from phaseflip.gpu.worker import Gpu
     from phaseflip.gemm.kernel import Kernel
 
 
@@ -57,7 +57,7 @@ def add_commands(
 
 def _build(args: argparse.Namespace) -> Outcome:
     check_output(args.output, "compiled kernel", keys=("kernel", "source_sha256"))
-    from phaseflip.build import build
+    from phaseflip.gpu.build import build
     from phaseflip.gemm.kernel import find_kernel
 
     shape = (args.M, args.N, args.K)
@@ -107,7 +107,7 @@ def chosen(
             kernel = replace(kernel, needs=needed(kernel, kernel.check_shape(*shape), arch))
         device = choose_device(choice, kernel, gpu_only)
         return kernel, device, _gpu(device, None)
-    from phaseflip.prebuilt import check_not_simulated, find_prebuilt
+    from phaseflip.gpu.prebuilt import check_not_simulated, find_prebuilt
 
     check_not_simulated(choice)
     built = find_prebuilt(directory, name, shape)
@@ -120,6 +120,6 @@ def chosen(
 def _gpu(device: Device, directory: str | None) -> Gpu | None:
     if device.name != "cuda":
         return None
-    from phaseflip.gpu_run import Gpu
+    from phaseflip.gpu.worker import Gpu
 
     return Gpu(device.arch, directory)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phaseflip import devices
+from phaseflip.gpu import devices
 from phaseflip.gpu.capability import needed
 from phaseflip.cli import CLEAN, FAILED, Outcome
-from phaseflip.devices import ARCHS, choose_device, default_arch
+from phaseflip.gpu.devices import ARCHS, choose_device, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import check_output
 from phaseflip.options import (

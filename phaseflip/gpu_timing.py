@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from phaseflip import benchmark, cuda_runtime, gpu_lock
+from phaseflip import benchmark
+from phaseflip.gpu import runtime as cuda_runtime, lock as gpu_lock
 from phaseflip.benchmark import Machine, Ratio, Timing
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs
-from phaseflip.prebuilt import Prebuilt
+from phaseflip.gpu.prebuilt import Prebuilt
 
 CUBLAS, OLD = "cuBLAS", "old"
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from phaseflip.devices import DEVICE_CHOICES, Device, choose_device, fits_here
+from phaseflip.gpu.devices import DEVICE_CHOICES, Device, choose_device, fits_here
 from phaseflip.errors import BadInput, BadSchedule
 from phaseflip.options import Separated
 
 if TYPE_CHECKING:
-    from phaseflip.gpu_run import Gpu
+    from phaseflip.gpu.worker import Gpu
     from phaseflip.gemm.kernel import Kernel
 
 DEFAULT_SCHEDULES = ("in-order",)
@@ -104,7 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _check_prebuilt(device: str, directory: str) -> None:
     """Raise BadInput where compiled kernels would go unused: without a GPU, or if there are none."""
-    from phaseflip.prebuilt import check_not_simulated, compiled_in
+    from phaseflip.gpu.prebuilt import check_not_simulated, compiled_in
 
     check_not_simulated(device)
     compiled_in(directory)
@@ -175,7 +175,7 @@ def _gpu_for(config: pytest.Config, kernel: Kernel) -> Gpu | None:
     if device.name == "sim":
         return None
     if _gpu_key not in config.stash:
-        from phaseflip.gpu_run import Gpu
+        from phaseflip.gpu.worker import Gpu
 
         config.stash[_gpu_key] = Gpu(device.arch, config.getoption("--prebuilt"))
         config.add_cleanup(config.stash[_gpu_key].close)
@@ -190,7 +190,7 @@ def _phaseflip_place(request: pytest.FixtureRequest) -> Iterator[None]:
     if kernel is None or not hasattr(kernel, "needs"):  # a test's own argument of that name
         yield
         return
-    from phaseflip.gpu_run import running_on
+    from phaseflip.gpu.worker import running_on
 
     with running_on(_gpu_for(request.config, kernel)):
         yield

@@ -21,12 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .devices import gpu_uuid
+from .gpu.devices import gpu_uuid
 from .errors import BadInput
 from .system.worker_pool import RAISED, RETURNED, WorkerPool
 from .system.json_files import append_line, has_keys, read_lines, read_object
-from .poll_limit import GO_ON
-from .prebuilt import read_directory
+from .gpu.poll_limit import GO_ON
+from .gpu.prebuilt import read_directory
 from .silicon_launch import TOOLS, sanitize, together
 
 FORMAT = 2
@@ -115,7 +115,7 @@ def prepare(
 
 def _try_to_build(kernel: str, shape: tuple[int, int, int], arch: str) -> None:
     """BadInput where the unchanged kernel does not compile: then its mutants say nothing."""
-    from .build import build
+    from .gpu.build import build
     from .gemm.kernel import find_kernel
 
     with tempfile.TemporaryDirectory(prefix="phaseflip-") as folder:
@@ -133,9 +133,9 @@ def _mutant(outcome: dict[str, Any]) -> Mutant:
 
 def build_mutant(call: dict[str, Any]) -> None:
     """In a worker: compile one mutant, unless it is there."""
-    from .build import build
+    from .gpu.build import build
     from .study.mutant_run import make_mutant
-    from .prebuilt import find_prebuilt
+    from .gpu.prebuilt import find_prebuilt
 
     mutant, (M, N, K) = call["mutant"], call["shape"]
     try:

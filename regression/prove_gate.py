@@ -19,10 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phaseflip import benchmark, gpu_lock
+from phaseflip import benchmark
+from phaseflip.gpu import lock as gpu_lock
 from phaseflip.errors import BadInput
 from phaseflip.gpu_timing import launch_of
-from phaseflip.prebuilt import find_prebuilt
+from phaseflip.gpu.prebuilt import find_prebuilt
 
 KERNEL, SHAPE = "hgemm_sm90", (4096, 4096, 5120)
 REPEATS, THRESHOLD, ROUNDS = 20, 0.03, 30
@@ -32,7 +33,7 @@ CHUNKS = SHAPE[2] // 64
 
 def build(directory: str | Path, shape: tuple[int, int, int] = SHAPE) -> None:
     """Compile the reference and its mutants, each into a folder of its own."""
-    from phaseflip.build import build as compiled
+    from phaseflip.gpu.build import build as compiled
     from phaseflip.gemm.kernel import find_kernel
     from regression.slower import slower
 

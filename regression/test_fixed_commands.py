@@ -10,12 +10,13 @@ import sys
 import numpy as np
 import pytest
 
-from phaseflip import cli, cuda_runtime, devices, faults, silicon
+from phaseflip import cli, faults, silicon
+from phaseflip.gpu import runtime as cuda_runtime, devices
 from phaseflip.study.plan import tables as study_tables
 from phaseflip.frontend.tirx.v0_26 import intrinsics as decode_0_26
 from phaseflip.frontend.tirx import lowering
 from phaseflip.conformance import suite
-from phaseflip.devices import Gpu
+from phaseflip.gpu.devices import Gpu
 from phaseflip.errors import BadInput
 from phaseflip.system.json_files import append_line
 from phaseflip.gemm.kernel import find_kernel
@@ -171,7 +172,7 @@ def interrupted_within_tvm(becomes):
 @pytest.mark.parametrize("command", ["run", "compare", "build"])
 def test_an_interrupt_while_tvm_lowers_was_bad_input_or_lost(becomes, command, monkeypatch, capsys):
     monkeypatch.setattr(lowering, "_run_passes", interrupted_within_tvm(becomes))
-    monkeypatch.setattr("phaseflip.build.find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr("phaseflip.gpu.build.find_nvcc", lambda: "nvcc")
     lowering._lowered.cache_clear()
     words = {
         "run": ["run", "hgemm_v1", "128", "128", "64"],

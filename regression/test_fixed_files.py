@@ -34,7 +34,7 @@ def no_exit(monkeypatch):
 def test_a_file_that_leaves_by_os_exit_ended_the_command_with_exit_code_0(
     command, way, no_exit, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("phaseflip.build.find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr("phaseflip.gpu.build.find_nvcc", lambda: "nvcc")
     monkeypatch.setattr("phaseflip.conformance.programs.find_nvcc", lambda: "nvcc")
     imported, called = tmp_path / "imported.py", tmp_path / "called.py"
     imported.write_text(f"import os, sys\n{way}\n")

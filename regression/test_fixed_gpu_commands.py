@@ -12,13 +12,13 @@ import pytest
 
 from phaseflip.gpu import capability
 from phaseflip import cli, silicon
-from phaseflip.build import build
+from phaseflip.gpu.build import build
 from phaseflip.conformance import suite
-from phaseflip.cuda_compile import Cubin
+from phaseflip.gpu.nvcc import Cubin
 from phaseflip.errors import BadInput
 from phaseflip.gemm.kernel import Kernel, find_kernel
 from phaseflip.frontend.tirx.lowering import lower_once
-from phaseflip.prebuilt import find_prebuilt, read_directory
+from phaseflip.gpu.prebuilt import find_prebuilt, read_directory
 from tests.test_build import made, needs_nvcc
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
@@ -133,7 +133,7 @@ def test_a_folder_whose_build_was_cut_short_was_refused_afterwards(tmp_path, mon
     """nvcc comes last, when TVM has already written its library; it is TVM that calls it, and may rename an interrupt."""
     folder = tmp_path / "some" / "new"
     words = ["build", "hgemm_v1", "128", "128", "64", "-o", str(folder)]
-    monkeypatch.setattr("phaseflip.build.find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr("phaseflip.gpu.build.find_nvcc", lambda: "nvcc")
 
     def cut_short(text, arch):
         try:
@@ -142,11 +142,11 @@ def test_a_folder_whose_build_was_cut_short_was_refused_afterwards(tmp_path, mon
         finally:
             raise error("cut short")
 
-    monkeypatch.setattr("phaseflip.build.compile_cubin", cut_short)
+    monkeypatch.setattr("phaseflip.gpu.build.compile_cubin", cut_short)
     assert cli.main(words) == (2 if error is BadInput else 130)
     assert not list(tmp_path.iterdir())
     made = Cubin(b"code", "sm_100a", {}, "13.0")
-    monkeypatch.setattr("phaseflip.build.compile_cubin", lambda text, arch: made)
+    monkeypatch.setattr("phaseflip.gpu.build.compile_cubin", lambda text, arch: made)
     assert cli.main(words) == 0
     assert cli.main(words) == 0
     assert sorted(f.suffix for f in folder.iterdir()) == [".cubin", ".json", ".so"]
@@ -154,7 +154,7 @@ def test_a_folder_whose_build_was_cut_short_was_refused_afterwards(tmp_path, mon
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.setattr("phaseflip.devices.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.gpu.devices.first_gpu", lambda: None)
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from phaseflip.devices import ARCHS, Gpu, first_gpu, fits
+from phaseflip.gpu.devices import ARCHS, Gpu, first_gpu, fits
 from phaseflip.gpu_timing import Timed, time_kernel
-from phaseflip.prebuilt import read_directory
+from phaseflip.gpu.prebuilt import read_directory
 from phaseflip.gemm.verify import verify
 
 SHAPES = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192))

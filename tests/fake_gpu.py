@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip import benchmark, cuda_runtime, devices, gpu_lock, gpu_run
+from phaseflip import benchmark
+from phaseflip.gpu import runtime as cuda_runtime, devices, lock as gpu_lock, worker as gpu_run
 from phaseflip.benchmark import Machine
-from phaseflip.devices import Gpu
-from phaseflip.gpu_run import GpuRun
-from phaseflip.prebuilt import Prebuilt, read_directory
+from phaseflip.gpu.devices import Gpu
+from phaseflip.gpu.worker import GpuRun
+from phaseflip.gpu.prebuilt import Prebuilt, read_directory
 from tests.test_build import made
 
 CUBLAS_US = 100.0

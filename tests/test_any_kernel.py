@@ -6,7 +6,8 @@ import shlex
 import numpy as np
 import pytest
 
-from phaseflip import cli, devices, find_kernel
+from phaseflip import cli, find_kernel
+from phaseflip.gpu import devices
 from phaseflip.gemm.arguments import make_arguments
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs

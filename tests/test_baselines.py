@@ -247,8 +247,8 @@ def test_a_history_that_cannot_be_drawn(
 def test_of_several_gpus_one_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from phaseflip import devices
-    from phaseflip.devices import Gpu
+    from phaseflip.gpu import devices
+    from phaseflip.gpu.devices import Gpu
 
     filled(tmp_path)
     (tmp_path / "fault_detection.json").write_text("{}")  # a baseline of something else

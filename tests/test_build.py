@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from phaseflip import cli, cuda_compile, prebuilt
-from phaseflip.build import build
-from phaseflip.cuda_compile import compile_cubin, find_nvcc, parse_resources
+from phaseflip import cli
+from phaseflip.gpu import nvcc as cuda_compile, prebuilt
+from phaseflip.gpu.build import build
+from phaseflip.gpu.nvcc import compile_cubin, find_nvcc, parse_resources
 from phaseflip.errors import BadInput
 from phaseflip.gemm.kernel import find_kernel, list_kernels
-from phaseflip.prebuilt import Prebuilt, find_prebuilt, read_directory
+from phaseflip.gpu.prebuilt import Prebuilt, find_prebuilt, read_directory
 
 HAS_NVCC = any(shutil.which("nvcc", path=path) for path in (None, "/usr/local/cuda/bin"))
 needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="no nvcc on this machine")

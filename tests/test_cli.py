@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 import phaseflip.gemm.kernel
-from phaseflip import cli, devices
+from phaseflip import cli
+from phaseflip.gpu import devices
 from phaseflip.findings.finding import Finding, Place, render
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import cli, cuda_runtime, lower, simulate
+from phaseflip import cli, lower, simulate
+from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.conformance import programs, suite
 from phaseflip.conformance.case import FAMILIES
-from phaseflip.cuda_compile import Cubin
+from phaseflip.gpu.nvcc import Cubin
 from phaseflip.errors import BadInput
 from phaseflip.system.worker_pool import RAISED, RETURNED, TIMED_OUT, Ended
 from tests.test_build import needs_nvcc
@@ -80,7 +81,7 @@ def test_a_folder_is_built_and_compared(
 ) -> None:
     """A GPU played by what the simulator said, and one that gets a word wrong."""
     words = ["conformance", "-o", str(tmp_path), "--family", "matrix", "--percent", "20", "--json"]
-    monkeypatch.setattr("phaseflip.devices.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.gpu.devices.first_gpu", lambda: None)
     assert cli.main(words) == cli.CLEAN
     report = json.loads(capsys.readouterr().out)
     assert report == {
@@ -306,7 +307,7 @@ def test_programs_of_a_file_are_built_listed_and_built_again_when_they_change(
 ) -> None:
     folder = own_file.parent / "built"
     words = ["conformance", "-o", str(folder), "--programs", str(own_file)]
-    monkeypatch.setattr("phaseflip.devices.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.gpu.devices.first_gpu", lambda: None)
     assert cli.main([*words, "--json"]) == cli.CLEAN
     report = json.loads(capsys.readouterr().out)["families"]
     assert list(report) == ["own"]  # no generated family

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from phaseflip import devices
-from phaseflip.devices import Device, Gpu, check_arch, choose_device, default_arch, first_gpu, fits
+from phaseflip.gpu import devices
+from phaseflip.gpu.devices import (
+    Device,
+    Gpu,
+    check_arch,
+    choose_device,
+    default_arch,
+    first_gpu,
+    fits,
+)
 from phaseflip.errors import BadInput
 
 H200, B200, B300 = Gpu("NVIDIA H200", (9, 0)), Gpu("NVIDIA B200", (10, 0)), Gpu("B300", (10, 3))

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import devices, gpu_lock
+from phaseflip.gpu import devices, lock as gpu_lock
 from phaseflip.conformance import suite
 from phaseflip.errors import BadInput
-from phaseflip.gpu_run import Gpu
+from phaseflip.gpu.worker import Gpu
 from tests.test_build import made
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -232,7 +232,7 @@ def test_launches_and_conformance_share_the_gpu(
 ) -> None:
     monkeypatch.setattr(gpu_lock, "gpu_uuid", lambda: UUID)
     monkeypatch.setattr(suite, "WorkerPool", Watched)
-    monkeypatch.setattr("phaseflip.gpu_run.WorkerPool", Watched)
+    monkeypatch.setattr("phaseflip.gpu.worker.WorkerPool", Watched)
     kernel = made(tmp_path).as_kernel()
     with Gpu("sm_90a", tmp_path) as gpu, pytest.raises(ValueError):  # no outputs: nothing ran
         gpu.run(kernel, (128, 256, 64), [np.zeros(1)] * 3)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import gpu_run
+from phaseflip.gpu import worker as gpu_run
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import render
-from phaseflip.gpu_run import Gpu, current_gpu, running_on
+from phaseflip.gpu.worker import Gpu, current_gpu, running_on
 from phaseflip.system.worker_pool import WorkerPool
 from phaseflip.gemm.verify import verify
 from tests.test_build import made
@@ -134,7 +134,7 @@ def test_a_kernel_that_is_not_prebuilt_is_compiled_once(
         built.append(arch)
         return made(Path(directory), kernel.name, arch)
 
-    monkeypatch.setattr("phaseflip.build.build", build)
+    monkeypatch.setattr("phaseflip.gpu.build.build", build)
     kernel = made(tmp_path).as_kernel()
     with Gpu("sm_90a") as gpu:
         first, second = gpu.compiled(kernel, SHAPE), gpu.compiled(kernel, SHAPE)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from phaseflip import cli, cuda_runtime, gpu_lock, gpu_timing
+from phaseflip import cli, gpu_timing
+from phaseflip.gpu import runtime as cuda_runtime, lock as gpu_lock
 from phaseflip.baselines import find_baseline, history
-from phaseflip.devices import Gpu
+from phaseflip.gpu.devices import Gpu
 from regression import test_gpu_performance
 from tests import fake_gpu
 from tests.fake_gpu import SHAPE, kernel

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.devices import ARCHS
+from phaseflip.gpu.devices import ARCHS
 from phaseflip.errors import BadInput
 from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
 from phaseflip.frontend.tirx.lowering import cuda_source

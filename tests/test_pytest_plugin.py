@@ -244,7 +244,7 @@ def test_kernels_run_on_a_gpu_that_they_fit(suite: pytest.Pytester, choice: str)
     suite.makeconftest(PRETENDED_H200)
     suite.makepyfile(
         f"""
-        from phaseflip.gpu_run import current_gpu
+        from phaseflip.gpu.worker import current_gpu
 
         def test_it(kernel):
             on_gpu = {choice!r} != "sim" and kernel.name == "hgemm_sm90"

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import cli, cuda_runtime, silicon, silicon_launch, silicon_report
+from phaseflip import cli, silicon, silicon_launch, silicon_report
+from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.system.worker_pool import Ended
 from phaseflip.gemm.oracle import reference
 from phaseflip.gemm.poison import fill_poison
-from phaseflip.prebuilt import find_prebuilt
+from phaseflip.gpu.prebuilt import find_prebuilt
 from tests.test_build import made, needs_nvcc
 
 SHAPE = (128, 256, 64)
@@ -376,7 +377,7 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path, text: str, sentence: str
 def test_a_folder_is_prepared_once_and_for_one_study(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phaseflip.devices.first_gpu", lambda: None)
+    monkeypatch.setattr("phaseflip.gpu.devices.first_gpu", lambda: None)
     folder = str(tmp_path / "f")
     words = ["silicon", "hgemm_sm90", "128", "128", "384", "-o", folder, "--jobs", "1"]
     words += ["--faults", "missing-release"]

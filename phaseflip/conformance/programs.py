@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..gpu.capability import foreign_instruction
-from ..cuda_compile import find_nvcc
+from ..gpu.nvcc import find_nvcc
 from ..errors import BadInput
 from ..findings.finding import errors
 from ..system.folders import files_in

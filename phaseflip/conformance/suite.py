@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from .. import gpu_lock
-from ..cuda_compile import Cubin, compile_cubin, find_nvcc
+from ..gpu import lock as gpu_lock
+from ..gpu.nvcc import Cubin, compile_cubin, find_nvcc
 from ..errors import BadInput, SimulatorFault
 from ..system.folders import written_whole
 from ..system.worker_pool import RAISED, RETURNED, WorkerPool
@@ -227,7 +227,7 @@ def compare(
 @functools.lru_cache(maxsize=2)
 def _loaded(directory: str, family: str) -> tuple[dict[str, Any], Any, Any]:
     """In the worker: (manifest, arrays, module)."""
-    from .. import cuda_runtime
+    from ..gpu import runtime as cuda_runtime
 
     base = Path(directory, family)
     manifest = read_json(base.with_suffix(".json"), REMEDY)
@@ -246,7 +246,7 @@ def differences(call: tuple[str, str, int | None]) -> str:
 
     Without a number it only prepares: CUDA starts, and the library is loaded.
     """
-    from .. import cuda_runtime
+    from ..gpu import runtime as cuda_runtime
 
     directory, family, index = call
     manifest, arrays, module = _loaded(directory, family)

@@ -16,7 +16,7 @@ from phaseflip.ir import arithmetic as operators
 from phaseflip.gemm import oracle, poison
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Findings, Place, errors, render
-from phaseflip.gpu_run import current_gpu
+from phaseflip.gpu.worker import current_gpu
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gemm.kernel import Kernel, Operands
 from phaseflip.system.user_code import one_line, users_code
@@ -24,7 +24,7 @@ from phaseflip.gemm.oracle import OracleResult
 from phaseflip.run.schedule import parse_schedule
 
 if TYPE_CHECKING:
-    from phaseflip.gpu_run import Gpu
+    from phaseflip.gpu.worker import Gpu
 
 GATES = ("bound", "tolerance", "exact", "all")
 """Which oracle decides: one of the three, or every one that applies."""
@@ -279,7 +279,7 @@ def replay_line(
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
     from phaseflip.gpu.capability import needed
-    from phaseflip.devices import default_arch
+    from phaseflip.gpu.devices import default_arch
     from phaseflip.frontend.tirx.lowering import lower_once
 
     arch = default_arch(needed(kernel, kernel.check_shape(M, N, K)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from phaseflip.devices import ARCHS
+from phaseflip.gpu.devices import ARCHS
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:

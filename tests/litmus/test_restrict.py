@@ -12,7 +12,7 @@ import pytest
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
-from phaseflip.cuda_compile import find_nvcc
+from phaseflip.gpu.nvcc import find_nvcc
 from phaseflip.frontend.tirx.lowering import cuda_source
 from phaseflip.spelling import T
 from tests.test_build import needs_nvcc

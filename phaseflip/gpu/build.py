@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from phaseflip import __version__
 from phaseflip.gpu.capability import foreign_instruction, needed
-from phaseflip.cuda_compile import compile_cubin, find_nvcc
-from phaseflip.devices import check_arch, default_arch
+from phaseflip.gpu.nvcc import compile_cubin, find_nvcc
+from phaseflip.gpu.devices import check_arch, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import written_whole
 from phaseflip.gemm.kernel import Kernel
-from phaseflip.poll_limit import TRAP, check_poll_limit, limit_polls
-from phaseflip.prebuilt import Prebuilt
+from phaseflip.gpu.poll_limit import TRAP, check_poll_limit, limit_polls
+from phaseflip.gpu.prebuilt import Prebuilt
 
 if TYPE_CHECKING:
     from phaseflip.frontend.tirx.lowering import LoweredKernel

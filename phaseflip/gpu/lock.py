@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from phaseflip.devices import gpu_uuid
+from phaseflip.gpu.devices import gpu_uuid
 from phaseflip.errors import BadInput
 
 WAIT_LIMIT_S = 600.0

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phaseflip import gpu_lock
+from phaseflip.gpu import lock as gpu_lock
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Place
 from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
-from phaseflip.poll_limit import TRAPPED
-from phaseflip.prebuilt import Prebuilt, find_prebuilt
+from phaseflip.gpu.poll_limit import TRAPPED
+from phaseflip.gpu.prebuilt import Prebuilt, find_prebuilt
 
 if TYPE_CHECKING:
     from phaseflip.gemm.kernel import Kernel
@@ -52,7 +52,7 @@ class Gpu:
         self, arch: str, directory: str | Path | None = None, limit_s: float = LAUNCH_LIMIT_S
     ) -> None:
         self.arch, self.directory = arch, directory
-        self._pool = WorkerPool("phaseflip.gpu_run:launch_in_worker", limit_s=limit_s)
+        self._pool = WorkerPool("phaseflip.gpu.worker:launch_in_worker", limit_s=limit_s)
         self._made: tempfile.TemporaryDirectory | None = None
 
     def __enter__(self) -> Gpu:
@@ -77,7 +77,7 @@ class Gpu:
         try:
             return find_prebuilt(self._made.name, kernel.name, shape, self.arch)
         except BadInput:
-            from phaseflip.build import build
+            from phaseflip.gpu.build import build
 
             return build(kernel, *shape, self._made.name, self.arch)
 
@@ -156,7 +156,7 @@ def launch_in_worker(
     call: tuple[str, str, str, list[np.ndarray]],
 ) -> tuple[list[np.ndarray] | str, float]:
     """In the worker: (library, cubin, digest of the source, arrays) -> (arrays afterwards, or CUDA's error; seconds)."""
-    from phaseflip import cuda_runtime
+    from phaseflip.gpu import runtime as cuda_runtime
 
     library, cubin, digest, arrays = call
     module = cuda_runtime.load(library, cubin, digest)

@@ -19,8 +19,8 @@ from phaseflip.options import add_kernel_and_shape
 from phaseflip.grammar import counted
 
 if TYPE_CHECKING:
-    from phaseflip.benchmark import Ratio
-    from phaseflip.gpu_timing import Timed
+    from phaseflip.timing.rounds import Ratio
+    from phaseflip.timing.kernel_times import Timed
 
 LARGEST_ROUNDS = 10_000
 BASELINES = "regression/baselines"
@@ -86,7 +86,7 @@ def _benchmark(args: argparse.Namespace) -> Outcome:
         raise BadInput(f"argument --rounds: {args.rounds} is not 3 to {LARGEST_ROUNDS}")
     from phaseflip.cli_gpu import chosen
     from phaseflip.findings.finding import errors, render
-    from phaseflip.gpu_timing import time_kernel
+    from phaseflip.timing.kernel_times import time_kernel
     from phaseflip.gpu.prebuilt import find_prebuilt
     from phaseflip.gemm.verify import verify
 
@@ -145,8 +145,8 @@ def _text(ratio: Ratio, of: str) -> str:
 
 
 def _history(args: argparse.Namespace) -> Outcome:
-    from phaseflip import baselines
-    from phaseflip.history import draw, steps
+    from phaseflip.timing import baselines
+    from phaseflip.timing.history_picture import draw, steps
 
     gpu = args.gpu or _gpu_of(args.baselines)
     recorded = baselines.history(args.baselines, gpu)
@@ -163,7 +163,7 @@ def _history(args: argparse.Namespace) -> Outcome:
 
 def _gpu_of(directory: str) -> str:
     """The GPU here if it was recorded, else the only one that was."""
-    from phaseflip.baselines import UPDATE, recorded_gpus, slug
+    from phaseflip.timing.baselines import UPDATE, recorded_gpus, slug
 
     there, here = recorded_gpus(directory), devices.first_gpu()
     if here is not None and slug(here.name) in there:

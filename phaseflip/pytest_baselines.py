@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from phaseflip import baselines
-from phaseflip.baselines import Entry
+from phaseflip.timing import baselines
+from phaseflip.timing.baselines import Entry
 from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
-    from phaseflip.benchmark import Machine
-    from phaseflip.gpu_timing import Timed
+    from phaseflip.timing.rounds import Machine
+    from phaseflip.timing.kernel_times import Timed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,7 +91,7 @@ class Session:
 
     def open(self) -> None:
         """See what the GPU is and, unless its baseline is to be replaced, that it compares. BadInput if not."""
-        from phaseflip import benchmark
+        from phaseflip.timing import rounds as benchmark
 
         self.machine = benchmark.this_machine()
         if self.update:

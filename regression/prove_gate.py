@@ -19,10 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phaseflip import benchmark
+from phaseflip.timing import rounds as benchmark
 from phaseflip.gpu import lock as gpu_lock
 from phaseflip.errors import BadInput
-from phaseflip.gpu_timing import launch_of
+from phaseflip.timing.kernel_times import launch_of
 from phaseflip.gpu.prebuilt import find_prebuilt
 
 KERNEL, SHAPE = "hgemm_sm90", (4096, 4096, 5120)

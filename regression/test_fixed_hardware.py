@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tvm
 
-from phaseflip import benchmark, lower, simulate
+from phaseflip.timing import rounds as benchmark
+from phaseflip import lower, simulate
 from phaseflip.gpu import worker as gpu_run
 from phaseflip.frontend.tirx import lowering
 from phaseflip.frontend.tirx.edit import expressions as tir_nodes

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from phaseflip.gpu.devices import ARCHS, Gpu, first_gpu, fits
-from phaseflip.gpu_timing import Timed, time_kernel
+from phaseflip.timing.kernel_times import Timed, time_kernel
 from phaseflip.gpu.prebuilt import read_directory
 from phaseflip.gemm.verify import verify
 

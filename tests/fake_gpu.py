@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip import benchmark
+from phaseflip.timing import rounds as benchmark
 from phaseflip.gpu import runtime as cuda_runtime, devices, lock as gpu_lock, worker as gpu_run
-from phaseflip.benchmark import Machine
+from phaseflip.timing.rounds import Machine
 from phaseflip.gpu.devices import Gpu
 from phaseflip.gpu.worker import GpuRun
 from phaseflip.gpu.prebuilt import Prebuilt, read_directory

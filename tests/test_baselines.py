@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import baselines, cli
-from phaseflip.baselines import Entry, find_baseline, history, other_machine, slug
-from phaseflip.benchmark import change, compare
+from phaseflip.timing import baselines
+from phaseflip import cli
+from phaseflip.timing.baselines import Entry, find_baseline, history, other_machine, slug
+from phaseflip.timing.rounds import change, compare
 from phaseflip.errors import BadInput
 
 GPU = {

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import benchmark
-from phaseflip.benchmark import Ratio, Timing, compare, measure
+from phaseflip.timing import rounds as benchmark
+from phaseflip.timing.rounds import Ratio, Timing, compare, measure
 
 
 class Clock:

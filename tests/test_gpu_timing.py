@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from phaseflip import cli, gpu_timing
+from phaseflip import cli
+from phaseflip.timing import kernel_times as gpu_timing
 from phaseflip.gpu import runtime as cuda_runtime, lock as gpu_lock
-from phaseflip.baselines import find_baseline, history
+from phaseflip.timing.baselines import find_baseline, history
 from phaseflip.gpu.devices import Gpu
 from regression import test_gpu_performance
 from tests import fake_gpu
@@ -118,7 +119,7 @@ def test_the_gpu_is_held_alone_while_times_are_taken(
             held.append(True)
         return fake_gpu.round_us(launch, launches)
 
-    monkeypatch.setattr("phaseflip.benchmark._round_us", round_us)
+    monkeypatch.setattr("phaseflip.timing.rounds._round_us", round_us)
     gpu_timing.time_kernel(kernel(tmp_path / "new", 100.0), rounds=3)
     with gpu_lock.exclusive(limit_s=0.0):
         assert held == [True]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from phaseflip import benchmark
+from phaseflip.timing import rounds as benchmark
 from phaseflip.gpu import runtime as cuda_runtime, lock as gpu_lock
-from phaseflip.benchmark import Machine, Ratio, Timing
+from phaseflip.timing.rounds import Machine, Ratio, Timing
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gpu.prebuilt import Prebuilt

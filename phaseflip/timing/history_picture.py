@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip.baselines import Entry, Recorded
+from phaseflip.timing.baselines import Entry, Recorded
 from phaseflip.errors import BadInput
 
 FORMATS = (".png", ".svg", ".pdf")

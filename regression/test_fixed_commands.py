@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from phaseflip import cli, faults, silicon
+from phaseflip import cli, faults
+from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
 from phaseflip.gpu import runtime as cuda_runtime, devices
 from phaseflip.study.plan import tables as study_tables
 from phaseflip.frontend.tirx.v0_26 import intrinsics as decode_0_26

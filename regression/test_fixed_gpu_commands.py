@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from phaseflip.gpu import capability
-from phaseflip import cli, silicon
+from phaseflip import cli
+from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
 from phaseflip.gpu.build import build
 from phaseflip.conformance import suite
 from phaseflip.gpu.nvcc import Cubin

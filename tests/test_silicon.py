@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import cli, silicon, silicon_launch, silicon_report
+from phaseflip import cli
+from phaseflip.silicon.mutants_on_gpu import (
+    mutants_on_gpu as silicon,
+    launches as silicon_launch,
+    report as silicon_report,
+)
 from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from .gpu import lock as gpu_lock
-from .gemm import oracle
-from .gemm.inputs import make_inputs, numpy_dtype
-from .gemm.poison import fill_poison, unwritten_test
-from .gpu.prebuilt import Prebuilt, find_prebuilt
+from ..gpu import lock as gpu_lock
+from ..gemm import oracle
+from ..gemm.inputs import make_inputs, numpy_dtype
+from ..gemm.poison import fill_poison, unwritten_test
+from ..gpu.prebuilt import Prebuilt, find_prebuilt
 
 Counts = dict[str, Any]
 START_LIMIT_S, LAUNCH_LIMIT_S = 60.0, 2.0
@@ -175,7 +175,7 @@ def _launch(
     """In the child: launch, and send every D that has not been sent yet."""
     import torch
 
-    from .gpu import runtime as cuda_runtime
+    from ..gpu import runtime as cuda_runtime
 
     os.environ.update(ONE_CHANNEL)  # before CUDA starts, which reads it once
     try:
@@ -219,7 +219,7 @@ def sanitize(call: dict[str, Any]) -> dict[str, Any]:
     """
     built = _built(call)
     words = ["compute-sanitizer", "--tool", call["tool"], "--print-limit", "1"]
-    words += [sys.executable, "-m", "phaseflip.silicon_launch"]
+    words += [sys.executable, "-m", "phaseflip.silicon.launches"]
     words += [call["folder"], call["stem"], *map(str, built.shape), call["arch"], str(call["seed"])]
     try:
         with gpu_lock.shared(call["gpu"]):
@@ -250,7 +250,7 @@ def read_report(said: str) -> dict[str, Any]:
 
 def main(folder: str, stem: str, M: str, N: str, K: str, arch: str, seed: str) -> None:
     """One launch in this process, under whatever watches it."""
-    from .gpu import runtime as cuda_runtime
+    from ..gpu import runtime as cuda_runtime
 
     shape = (int(M), int(N), int(K))
     built = find_prebuilt(folder, stem, shape, arch)

@@ -21,13 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .gpu.devices import gpu_uuid
-from .errors import BadInput
-from .system.worker_pool import RAISED, RETURNED, WorkerPool
-from .system.json_files import append_line, has_keys, read_lines, read_object
-from .gpu.poll_limit import GO_ON
-from .gpu.prebuilt import read_directory
-from .silicon_launch import TOOLS, sanitize, together
+from ..gpu.devices import gpu_uuid
+from ..errors import BadInput
+from ..system.worker_pool import RAISED, RETURNED, WorkerPool
+from ..system.json_files import append_line, has_keys, read_lines, read_object
+from ..gpu.poll_limit import GO_ON
+from ..gpu.prebuilt import read_directory
+from .launches import TOOLS, sanitize, together
 
 FORMAT = 2
 SIMULATED = "simulated"
@@ -51,7 +51,7 @@ COSTLY_JOBS = 3
 """Processes at a time for what is expected to cost them: eight that start CUDA again and again get no more done, and CUDA
 then takes more than the time of a launch to say that it has stopped one."""
 
-LAUNCHER = "phaseflip.silicon_launch:launch_many"
+LAUNCHER = "phaseflip.silicon.launches:launch_many"
 BUILD_LIMIT_S, SANITIZER_LIMIT_S, LAUNCHER_LIMIT_S = 600.0, 60.0, 86_400.0
 """For one build, one launch under a tool, and all launches of a mutant: each of those has a limit of its own."""
 
@@ -76,7 +76,7 @@ def prepare(
     unknown names and shapes, where the kernel itself does not compile, and where the folder was prepared for something
     else.
     """
-    from .study.plan import make_plan, run_study
+    from ..study.plan import make_plan, run_study
 
     _try_to_build(kernel, shape, arch)
     plan = make_plan([kernel], faults, [shape], n_schedules=1, seed=seed)
@@ -96,7 +96,7 @@ def prepare(
     ]  # fmt: skip
     for name in POLL_LIMIT_MS:
         (folder / name).mkdir(exist_ok=True)  # once for all workers
-    with WorkerPool("phaseflip.silicon:build_mutant", jobs=jobs, limit_s=BUILD_LIMIT_S) as pool:
+    with WorkerPool("phaseflip.silicon.mutants_on_gpu:build_mutant", jobs=jobs, limit_s=BUILD_LIMIT_S) as pool:
         for done, (call, ended) in enumerate(pool.run([[call] for call in todo]), 1):
             mutant = call["mutant"]  # one of `mutants`: the pool hands back what it was given
             if ended.how == RAISED and ended.value[0] == "BadInput":
@@ -115,8 +115,8 @@ def prepare(
 
 def _try_to_build(kernel: str, shape: tuple[int, int, int], arch: str) -> None:
     """BadInput where the unchanged kernel does not compile: then its mutants say nothing."""
-    from .gpu.build import build
-    from .gemm.kernel import find_kernel
+    from ..gpu.build import build
+    from ..gemm.kernel import find_kernel
 
     with tempfile.TemporaryDirectory(prefix="phaseflip-") as folder:
         build(find_kernel(kernel), *shape, folder, arch)
@@ -133,9 +133,9 @@ def _mutant(outcome: dict[str, Any]) -> Mutant:
 
 def build_mutant(call: dict[str, Any]) -> None:
     """In a worker: compile one mutant, unless it is there."""
-    from .gpu.build import build
-    from .study.mutant_run import make_mutant
-    from .gpu.prebuilt import find_prebuilt
+    from ..gpu.build import build
+    from ..study.mutant_run import make_mutant
+    from ..gpu.prebuilt import find_prebuilt
 
     mutant, (M, N, K) = call["mutant"], call["shape"]
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .study.mutant_run import CONTROL, EQUIVALENT, KILLED
-from .silicon_launch import HUNG, TOOLS
+from ..study.mutant_run import CONTROL, EQUIVALENT, KILLED
+from .launches import HUNG, TOOLS
 
 CATALOGUE_HEAD = ("fault", "line", "simulator", "passes", "wrong", "hangs", "error", *TOOLS)
 OPERATOR_HEAD = (

@@ -63,7 +63,7 @@ def _conformance(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     check_between("--percent", args.percent, 1, LARGEST_SCALE)
     check_output(args.output, "conformance programs", keys=("family", "programs"))
-    from phaseflip.conformance import programs, ready, suite
+    from phaseflip.conformance import user_programs as programs, folder_checks as ready, suite
 
     gpu = devices.first_gpu()
     arch = args.arch or (ARCHS.get(gpu.capability, "") if gpu else "") or "sm_90a"

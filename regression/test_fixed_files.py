@@ -9,7 +9,7 @@ import pytest
 
 from phaseflip import cli
 from phaseflip.frontend.tirx import lowering
-from phaseflip.conformance.programs import programs_of
+from phaseflip.conformance.user_programs import programs_of
 from phaseflip.errors import BadInput
 
 SHAPE = ["128", "128", "64"]
@@ -35,7 +35,7 @@ def test_a_file_that_leaves_by_os_exit_ended_the_command_with_exit_code_0(
     command, way, no_exit, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr("phaseflip.gpu.build.find_nvcc", lambda: "nvcc")
-    monkeypatch.setattr("phaseflip.conformance.programs.find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr("phaseflip.conformance.user_programs.find_nvcc", lambda: "nvcc")
     imported, called = tmp_path / "imported.py", tmp_path / "called.py"
     imported.write_text(f"import os, sys\n{way}\n")
     called.write_text(f"import os, sys\ndef factory(M, N, K):\n    {way}\n")

@@ -12,7 +12,7 @@ from phaseflip import lower, simulate
 from phaseflip.gpu import worker as gpu_run
 from phaseflip.frontend.tirx import lowering
 from phaseflip.frontend.tirx.edit import expressions as tir_nodes
-from phaseflip.conformance.tma import CORNERS, box_kernel
+from phaseflip.conformance.families.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
 from phaseflip.system.worker_pool import RETURNED, Ended
 from phaseflip.gemm.kernel import find_kernel

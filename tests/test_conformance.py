@@ -11,8 +11,8 @@ import pytest
 
 from phaseflip import cli, lower, simulate
 from phaseflip.gpu import runtime as cuda_runtime
-from phaseflip.conformance import programs, suite
-from phaseflip.conformance.case import FAMILIES
+from phaseflip.conformance import user_programs as programs, suite
+from phaseflip.conformance.family import FAMILIES
 from phaseflip.gpu.nvcc import Cubin
 from phaseflip.errors import BadInput
 from phaseflip.system.worker_pool import RAISED, RETURNED, TIMED_OUT, Ended

@@ -6,7 +6,7 @@ from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from phaseflip import lower, simulate
-from phaseflip.conformance.text import in_cta
+from phaseflip.conformance.generated_text import in_cta
 from phaseflip.translate.translator import translate
 from tests.litmus import test_cluster_memory, test_look_alikes, test_shared_memory
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.conformance.scalar import N, Writer
+from phaseflip.conformance.families.scalar import N, Writer
 
 
 def repeat(extent):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.conformance.matrix import matrix_kernel
+from phaseflip.conformance.families.matrix import matrix_kernel
 from phaseflip.errors import BadInput
 from phaseflip.machine.wgmma.operands import decode_descriptor
 

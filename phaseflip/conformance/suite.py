@@ -25,8 +25,8 @@ from ..errors import BadInput, SimulatorFault
 from ..system.folders import written_whole
 from ..system.worker_pool import RAISED, RETURNED, WorkerPool
 from ..system.json_files import has_keys, read_json
-from . import cluster, handoffs, matrix, scalar, sync, tma, wgmma
-from .case import FAMILIES, Family, Program
+from .families import cluster, handoffs, matrix, scalar, sync, tma, wgmma
+from .family import FAMILIES, Family, Program
 
 __all__ = [
     "build",

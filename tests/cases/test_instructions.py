@@ -9,7 +9,7 @@ import pytest
 from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
-from phaseflip.conformance.text import function_of
+from phaseflip.conformance.generated_text import function_of
 from phaseflip.errors import UnsupportedInstruction
 from phaseflip.machine.tcgen05.instruction_descriptor import InstructionDescriptor
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.conformance.text import in_cta
+from phaseflip.conformance.generated_text import in_cta
 
 __all__ = ["SCHEDULES", "check", "found", "gives", "in_cta", "line_of", "requires", "run"]
 

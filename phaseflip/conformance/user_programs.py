@@ -25,7 +25,7 @@ from ..errors import BadInput
 from ..findings.finding import errors
 from ..system.folders import files_in
 from ..system.user_code import load_file, one_line, returned, users_code
-from .case import FAMILIES, Program
+from .family import FAMILIES, Program
 from .suite import Compile, Progress, Simulated, compiler, write
 
 SCHEDULES = ("in-order", "lazy", "random:1")

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .case import Program, family
-from .text import function_of
+from ..family import Program, family
+from ..generated_text import function_of
 
 _HEAD = """from phaseflip.spelling import T
-from phaseflip.conformance.text import in_cta
+from phaseflip.conformance.generated_text import in_cta
 @T.prim_func
 def kernel(
     A: T.Buffer(({ctas}, {threads}), "int32"),

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..machine.operands.matrix_descriptor import SharedMatrixDescriptor, operand_units
-from .case import Program, family
+from ...machine.operands.matrix_descriptor import SharedMatrixDescriptor, operand_units
+from ..family import Program, family
 
 _PAIRS = 6
 _REGION_BYTES = 65536

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .case import Program, family
-from .text import function_of
+from ..family import Program, family
+from ..generated_text import function_of
 
 _HEAD = """from tvm.script import tirx as T
 from phaseflip.conformance.helpers import helper

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .case import Program, family
+from ..family import Program, family
 
 _CTAS = 4
 _ROWS = 128

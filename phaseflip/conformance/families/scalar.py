@@ -10,8 +10,8 @@ import re
 
 import numpy as np
 
-from .case import Program, family
-from .text import function_of
+from ..family import Program, family
+from ..generated_text import function_of
 
 N = 64
 HEAD = f"""from phaseflip.spelling import T

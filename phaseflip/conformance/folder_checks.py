@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from .case import Family
+from .family import Family
 
 Manifest = Mapping[str, Any]
 _STARTS = {".so": b"\x7fELF", ".cubin": b"\x7fELF", ".npz": b"PK"}

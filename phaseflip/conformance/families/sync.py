@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .case import Program, family
-from .text import function_of
+from ..family import Program, family
+from ..generated_text import function_of
 
 _HEAD = """from phaseflip.spelling import T
 @T.prim_func

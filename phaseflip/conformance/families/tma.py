@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..machine.copies.tensor_map import TensorMap
-from .case import Program, family, poisoned
+from ...machine.copies.tensor_map import TensorMap
+from ..family import Program, family, poisoned
 
 _BYTES = {
     "uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "uint32": 4, "uint16": 2, "float64": 8,

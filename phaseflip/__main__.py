@@ -2,7 +2,7 @@
 
 import sys
 
-from phaseflip.cli import main
+from phaseflip.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -22,7 +22,7 @@ import pytest
 
 from phaseflip.gpu.devices import DEVICE_CHOICES, Device, choose_device, fits_here
 from phaseflip.errors import BadInput, BadSchedule
-from phaseflip.options import Separated
+from phaseflip.cli.options import Separated
 
 if TYPE_CHECKING:
     from phaseflip.gpu.worker import Gpu

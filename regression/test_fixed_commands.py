@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from phaseflip import cli, faults
+from phaseflip.cli.main import main as cli
+from phaseflip import faults
 from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
 from phaseflip.gpu import runtime as cuda_runtime, devices
 from phaseflip.study.plan import tables as study_tables
@@ -205,7 +206,7 @@ def test_an_interrupt_of_a_kernel_file_was_its_own_error(becomes, tmp_path, caps
 
 def test_an_interrupt_inside_of_exec_ended_the_process_by_a_signal():
     script = (
-        "import sys, phaseflip.cli as cli\n"
+        "import sys, phaseflip.cli.main as cli\n"
         "cli._parser = lambda: exec('raise KeyboardInterrupt')\n"
         "sys.exit(cli.main(['list']))"
     )

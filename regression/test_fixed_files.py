@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.frontend.tirx import lowering
 from phaseflip.conformance.user_programs import programs_of
 from phaseflip.errors import BadInput

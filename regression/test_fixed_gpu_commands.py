@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from phaseflip.gpu import capability
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
 from phaseflip.gpu.build import build
 from phaseflip.conformance import suite

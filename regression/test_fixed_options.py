@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.study.results import read_results
 
 
@@ -118,7 +118,7 @@ def test_a_damaged_record_of_times_leaked_an_error_of_python(text, tmp_path, cap
 
 @pytest.mark.parametrize("words", [["list"], ["run", "hgemm_v1", "128", "128", "64"]])
 def test_a_python_without_the_packages_was_a_fault_of_the_harness(words):
-    hidden = "import sys; sys.modules['numpy'] = None; from phaseflip.cli import main; "
+    hidden = "import sys; sys.modules['numpy'] = None; from phaseflip.cli.main import main; "
     code = f"{hidden}sys.exit(main({words}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 3 and done.stderr == (

@@ -71,7 +71,7 @@ def test_time(
     name: str,
     shape: tuple[int, int, int],
 ) -> None:
-    from phaseflip.cli_gpu import chosen
+    from phaseflip.cli.gpu import chosen
 
     kernel, _, gpu = chosen(name, shape, "cuda", pytestconfig.getoption("--prebuilt"))
     assert gpu is not None

@@ -6,7 +6,8 @@ import shlex
 import numpy as np
 import pytest
 
-from phaseflip import cli, find_kernel
+from phaseflip.cli.main import main as cli
+from phaseflip import find_kernel
 from phaseflip.gpu import devices
 from phaseflip.gemm.arguments import make_arguments
 from phaseflip.errors import BadInput
@@ -186,7 +187,7 @@ def test_a_kernel_of_the_project_promises_a_gemm(run):
 
 
 def test_what_has_no_reference_runs_in_the_simulator_where_a_gpu_would_fit(monkeypatch):
-    from phaseflip.cli_gpu import chosen
+    from phaseflip.cli.gpu import chosen
 
     monkeypatch.setattr(devices, "first_gpu", lambda: devices.Gpu("a GPU", (10, 0)))
     _, device, gpu = chosen(BIAS, (128, 256, 128), "auto", None)

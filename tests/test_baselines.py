@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from phaseflip.timing import baselines
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.timing.baselines import Entry, find_baseline, history, other_machine, slug
 from phaseflip.timing.rounds import change, compare
 from phaseflip.errors import BadInput

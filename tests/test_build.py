@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.gpu import nvcc as cuda_compile, prebuilt
 from phaseflip.gpu.build import build
 from phaseflip.gpu.nvcc import compile_cubin, find_nvcc, parse_resources

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import phaseflip.gemm.kernel
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.gpu import devices
 from phaseflip.findings.finding import Finding, Place, render
 

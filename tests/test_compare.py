@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from phaseflip.cli import main
+from phaseflip.cli.main import main
 from phaseflip.gemm.compare import MEASURES, Column, compare
 from phaseflip.gemm.kernel import find_kernel
 

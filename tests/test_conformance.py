@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import cli, lower, simulate
+from phaseflip.cli.main import main as cli
+from phaseflip import lower, simulate
 from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.conformance import user_programs as programs, suite
 from phaseflip.conformance.family import FAMILIES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import UNFINISHED, check_output, written_whole
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.timing import kernel_times as gpu_timing
 from phaseflip.gpu import runtime as cuda_runtime, lock as gpu_lock
 from phaseflip.timing.baselines import find_baseline, history

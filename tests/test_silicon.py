@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.silicon.mutants_on_gpu import (
     mutants_on_gpu as silicon,
     launches as silicon_launch,

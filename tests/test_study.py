@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import study_runners
 
-from phaseflip import cli
+from phaseflip.cli.main import main as cli
 from phaseflip.system import worker_pool as isolation
 from phaseflip.errors import BadInput
 from phaseflip.faults import find_fault

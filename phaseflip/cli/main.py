@@ -25,7 +25,7 @@ from phaseflip import __version__
 from phaseflip.gpu.devices import DEVICE_CHOICES
 from phaseflip.errors import BadInput
 from phaseflip.system.interrupts import interrupts_heard
-from phaseflip.options import Joined, add_outputs_and_scalars, check_seed, once
+from phaseflip.cli.options import Joined, add_outputs_and_scalars, check_seed, once
 from phaseflip.system.output import (
     OutputLost,
     on_terminal,
@@ -86,14 +86,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    from phaseflip import (
-        cli_benchmark,
-        cli_compare,
-        cli_conformance,
-        cli_gpu,
-        cli_list,
-        cli_silicon,
-        cli_study,
+    from phaseflip.cli.main import (
+        benchmark as cli_benchmark,
+        compare as cli_compare,
+        conformance as cli_conformance,
+        gpu as cli_gpu,
+        list as cli_list,
+        silicon as cli_silicon,
+        study as cli_study,
     )
 
     cli_list.add_commands(commands, common)
@@ -224,7 +224,7 @@ def progress_bar(label: str, unit: str = "CTAs") -> Iterator[Callable[[int, int]
 
 def _run(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
-    from phaseflip.cli_gpu import chosen
+    from phaseflip.cli.gpu import chosen
     from phaseflip.findings.finding import render
     from phaseflip.gemm.verify import verify
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from phaseflip.cli import CLEAN, Outcome
+from phaseflip.cli.main import CLEAN, Outcome
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from phaseflip.gpu import devices
-from phaseflip.cli import CLEAN, FAILED, Outcome
+from phaseflip.cli.main import CLEAN, FAILED, Outcome
 from phaseflip.gpu.devices import ARCHS, choose_device
 from phaseflip.system.folders import check_output
-from phaseflip.options import Several, check_between, check_seed
+from phaseflip.cli.options import Several, check_between, check_seed
 from phaseflip.grammar import counted
 
 LARGEST_SCALE = 1000

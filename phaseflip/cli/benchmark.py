@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phaseflip.gpu import devices
-from phaseflip.cli import CLEAN, FAILED, Outcome
+from phaseflip.cli.main import CLEAN, FAILED, Outcome
 from phaseflip.errors import BadInput
-from phaseflip.options import add_kernel_and_shape
+from phaseflip.cli.options import add_kernel_and_shape
 from phaseflip.grammar import counted
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _part(text: str) -> float:
 def _benchmark(args: argparse.Namespace) -> Outcome:
     if not 3 <= args.rounds <= LARGEST_ROUNDS:
         raise BadInput(f"argument --rounds: {args.rounds} is not 3 to {LARGEST_ROUNDS}")
-    from phaseflip.cli_gpu import chosen
+    from phaseflip.cli.gpu import chosen
     from phaseflip.findings.finding import errors, render
     from phaseflip.timing.kernel_times import time_kernel
     from phaseflip.gpu.prebuilt import find_prebuilt

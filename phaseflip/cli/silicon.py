@@ -13,11 +13,11 @@ from typing import Any
 
 from phaseflip.gpu import devices
 from phaseflip.gpu.capability import needed
-from phaseflip.cli import CLEAN, FAILED, Outcome
+from phaseflip.cli.main import CLEAN, FAILED, Outcome
 from phaseflip.gpu.devices import ARCHS, choose_device, default_arch
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import check_output
-from phaseflip.options import (
+from phaseflip.cli.options import (
     Several,
     add_kernel_and_shape,
     check_between,

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from phaseflip.cli import CLEAN, FAILED, Outcome, progress_bar
+from phaseflip.cli.main import CLEAN, FAILED, Outcome, progress_bar
 from phaseflip.errors import BadInput
-from phaseflip.options import Several
+from phaseflip.cli.options import Several
 
 DEFAULT = 512
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from phaseflip.cli import CLEAN, FAILED, HARNESS_ERROR, Outcome
+from phaseflip.cli.main import CLEAN, FAILED, HARNESS_ERROR, Outcome
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import check_output
-from phaseflip.options import Several, check_seed, worker_processes
+from phaseflip.cli.options import Several, check_seed, worker_processes
 from phaseflip.system.output import on_terminal
 from phaseflip.study.tables import study_rows
 

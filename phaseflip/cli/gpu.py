@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from phaseflip.gpu import devices
 from phaseflip.gpu.capability import needed
-from phaseflip.cli import CLEAN, Outcome
+from phaseflip.cli.main import CLEAN, Outcome
 from phaseflip.gpu.devices import ARCHS, Device, choose_device
 from phaseflip.system.folders import check_output
-from phaseflip.options import add_kernel_and_shape
+from phaseflip.cli.options import add_kernel_and_shape
 
 if TYPE_CHECKING:
     from phaseflip.gpu.worker import Gpu

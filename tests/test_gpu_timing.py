@@ -161,7 +161,7 @@ def suite(pytester: pytest.Pytester, gpu: None, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "test_gpu_performance", raising=False)
     pytester.makeconftest(
         """
-        pytest_plugins = ["phaseflip.pytest_baselines"]
+        pytest_plugins = ["phaseflip.pytest_plugin.baselines"]
 
         def pytest_addoption(parser):
             parser.addoption("--device", default="auto")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from phaseflip.gemm.kernel import Kernel
 
 DEFAULT_SCHEDULES = ("in-order",)
-pytest_plugins = ["phaseflip.pytest_baselines"]
+pytest_plugins = ["phaseflip.pytest_plugin.baselines"]
 _NO_SHRINKING = ("explicit", "reuse", "generate")
 _ALL_PHASES = (*_NO_SHRINKING, "target", "shrink")
 PROFILES: dict[str, dict[str, Any]] = {

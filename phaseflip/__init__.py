@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         UnsupportedInstruction,
     )
     from phaseflip.findings.finding import Finding
-    from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
     from phaseflip.frontend.tirx.lowering import LoweredKernel, lower
+    from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
     from phaseflip.run.simulator import Run, launch, simulate
 
 __version__ = "0.1.0"

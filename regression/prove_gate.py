@@ -19,11 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phaseflip.timing import rounds as benchmark
-from phaseflip.gpu import lock as gpu_lock
 from phaseflip.errors import BadInput
-from phaseflip.timing.kernel_times import launch_of
+from phaseflip.gpu import lock as gpu_lock
 from phaseflip.gpu.prebuilt import find_prebuilt
+from phaseflip.timing import rounds as benchmark
+from phaseflip.timing.kernel_times import launch_of
 
 KERNEL, SHAPE = "hgemm_sm90", (4096, 4096, 5120)
 REPEATS, THRESHOLD, ROUNDS = 20, 0.03, 30
@@ -33,8 +33,8 @@ CHUNKS = SHAPE[2] // 64
 
 def build(directory: str | Path, shape: tuple[int, int, int] = SHAPE) -> None:
     """Compile the reference and its mutants, each into a folder of its own."""
-    from phaseflip.gpu.build import build as compiled
     from phaseflip.gemm.kernel import find_kernel
+    from phaseflip.gpu.build import build as compiled
     from regression.slower import slower
 
     kernel = find_kernel(KERNEL)

@@ -14,8 +14,8 @@ from typing import Any
 from tvm import tirx
 
 from phaseflip.frontend.tirx.edit import expressions as nodes
-from phaseflip.gemm.kernel import Kernel
 from phaseflip.frontend.tirx.edit.code import Code, Statement, together
+from phaseflip.gemm.kernel import Kernel
 
 WORK = ("tile.copy_async", "ptx.wgmma_mma_async_ss")
 

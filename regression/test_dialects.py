@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from phaseflip.frontend.tirx.version import installed_series
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.run.simulator import simulate
-from phaseflip.frontend.tirx.version import installed_series
 
 BASELINE = Path(__file__).parent / "baselines" / "dialects.json"
 RECORDED_UNDER = "0.26"

@@ -23,8 +23,8 @@ import pytest
 from phaseflip.faults import as_studied, catalogue, find_fault, is_title, matching, shapes_for
 from phaseflip.findings.finding import errors
 from phaseflip.gemm.kernel import find_kernel, list_kernels
-from phaseflip.study.mutant_run import Mutant, make_mutant, oracles_alone
 from phaseflip.gemm.verify import Verdict, verify
+from phaseflip.study.mutant_run import Mutant, make_mutant, oracles_alone
 
 BASELINE = Path(__file__).parent / "baselines" / "fault_detection.json"
 MOST_SECONDS = {True: 5.0, False: 10.0}

@@ -11,11 +11,11 @@ import numpy as np
 
 from phaseflip import lower, simulate
 from phaseflip.findings.finding import Place
+from phaseflip.gemm.verify import verify
 from phaseflip.machine.sync.bar import BarrierWait
 from phaseflip.machine.sync.named_barrier import Arrival, NamedBarrier
-from phaseflip.study.mutant_run import make_mutant, run_item
 from phaseflip.ordering.knowledge import Clock
-from phaseflip.gemm.verify import verify
+from phaseflip.study.mutant_run import make_mutant, run_item
 from tests.litmus import test_look_alikes as look_alikes
 from tests.litmus import test_loops as loops
 from tests.litmus import test_mbarrier as mbarrier

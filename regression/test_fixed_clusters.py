@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from phaseflip import simulate
-from phaseflip.gemm.kernel import find_kernel
 from phaseflip.frontend.tirx.edit.code import Code
+from phaseflip.gemm.kernel import find_kernel
 from phaseflip.gemm.verify import verify
 from tests import test_cluster_launch
 from tests.litmus import test_cluster_barrier as cluster_barrier

@@ -10,20 +10,21 @@ import sys
 import numpy as np
 import pytest
 
-from phaseflip.cli.main import main as cli
 from phaseflip import faults
-from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
-from phaseflip.gpu import runtime as cuda_runtime, devices
-from phaseflip.study.plan import tables as study_tables
-from phaseflip.frontend.tirx.v0_26 import intrinsics as decode_0_26
-from phaseflip.frontend.tirx import lowering
+from phaseflip.cli.main import main as cli
 from phaseflip.conformance import suite
-from phaseflip.gpu.devices import Gpu
 from phaseflip.errors import BadInput
-from phaseflip.system.json_files import append_line
+from phaseflip.frontend.tirx import lowering
+from phaseflip.frontend.tirx.v0_26 import intrinsics as decode_0_26
 from phaseflip.gemm.kernel import find_kernel
-from phaseflip.study.results import key_of, read_results
 from phaseflip.gemm.verify import verify
+from phaseflip.gpu import devices
+from phaseflip.gpu import runtime as cuda_runtime
+from phaseflip.gpu.devices import Gpu
+from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
+from phaseflip.study.plan import tables as study_tables
+from phaseflip.study.results import key_of, read_results
+from phaseflip.system.json_files import append_line
 from tests import study_runners
 from tests.test_build import made
 

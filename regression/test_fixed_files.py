@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from phaseflip.cli.main import main as cli
-from phaseflip.frontend.tirx import lowering
 from phaseflip.conformance.user_programs import programs_of
 from phaseflip.errors import BadInput
+from phaseflip.frontend.tirx import lowering
 
 SHAPE = ["128", "128", "64"]
 OWN_KERNEL = (

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phaseflip.gpu import capability
 from phaseflip.cli.main import main as cli
-from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
-from phaseflip.gpu.build import build
 from phaseflip.conformance import suite
-from phaseflip.gpu.nvcc import Cubin
 from phaseflip.errors import BadInput
-from phaseflip.gemm.kernel import Kernel, find_kernel
 from phaseflip.frontend.tirx.lowering import lower_once
+from phaseflip.gemm.kernel import Kernel, find_kernel
+from phaseflip.gpu import capability
+from phaseflip.gpu.build import build
+from phaseflip.gpu.nvcc import Cubin
 from phaseflip.gpu.prebuilt import find_prebuilt, read_directory
+from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
 from tests.test_build import made, needs_nvcc
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import tvm
 
-from phaseflip.timing import rounds as benchmark
 from phaseflip import lower, simulate
-from phaseflip.gpu import worker as gpu_run
-from phaseflip.frontend.tirx import lowering
-from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.conformance.families.tma import CORNERS, box_kernel
 from phaseflip.errors import BadInput
-from phaseflip.system.worker_pool import RETURNED, Ended
+from phaseflip.frontend.tirx import lowering
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
+from phaseflip.frontend.tirx.edit.code import Code
 from phaseflip.gemm.kernel import find_kernel
+from phaseflip.gemm.verify import verify
+from phaseflip.gpu import worker as gpu_run
 from phaseflip.machine.copies.tensor_map import TensorMap
 from phaseflip.study.mutant_run import make_mutant
-from phaseflip.frontend.tirx.edit.code import Code
-from phaseflip.gemm.verify import verify
+from phaseflip.system.worker_pool import RETURNED, Ended
+from phaseflip.timing import rounds as benchmark
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_restrict as restrict
 from tests.litmus import test_shared_memory as shared

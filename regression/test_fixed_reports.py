@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from phaseflip import lower, simulate
-from phaseflip.run import stepper
-from phaseflip.ir.queries import walk
-from phaseflip.gemm.kernel import find_kernel
-from phaseflip.study.mutant_run import make_mutant
 from phaseflip.frontend.tirx.edit.code import Code
+from phaseflip.gemm.kernel import find_kernel
 from phaseflip.gemm.verify import verify
+from phaseflip.ir.queries import walk
+from phaseflip.run import stepper
+from phaseflip.study.mutant_run import make_mutant
 from tests.litmus import test_cluster_memory as cluster_memory
 from tests.litmus import test_mbarrier as mbarrier
 from tests.litmus import test_mbarrier_phases as mbarrier_phases

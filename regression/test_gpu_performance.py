@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from phaseflip.gpu.devices import ARCHS, Gpu, first_gpu, fits
-from phaseflip.timing.kernel_times import Timed, time_kernel
-from phaseflip.gpu.prebuilt import read_directory
 from phaseflip.gemm.verify import verify
+from phaseflip.gpu.devices import ARCHS, Gpu, first_gpu, fits
+from phaseflip.gpu.prebuilt import read_directory
+from phaseflip.timing.kernel_times import Timed, time_kernel
 
 SHAPES = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192))
 ROUNDS = 30

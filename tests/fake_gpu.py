@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip.timing import rounds as benchmark
-from phaseflip.gpu import runtime as cuda_runtime, devices, lock as gpu_lock, worker as gpu_run
-from phaseflip.timing.rounds import Machine
+from phaseflip.gpu import devices
+from phaseflip.gpu import lock as gpu_lock
+from phaseflip.gpu import runtime as cuda_runtime
+from phaseflip.gpu import worker as gpu_run
 from phaseflip.gpu.devices import Gpu
-from phaseflip.gpu.worker import GpuRun
 from phaseflip.gpu.prebuilt import Prebuilt, read_directory
+from phaseflip.gpu.worker import GpuRun
+from phaseflip.timing import rounds as benchmark
+from phaseflip.timing.rounds import Machine
 from tests.test_build import made
 
 CUBLAS_US = 100.0

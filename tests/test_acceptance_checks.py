@@ -19,10 +19,10 @@ from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, lower, simulate
 from phaseflip.findings.finding import PROFILES, errors
-from phaseflip.gemm.kernel import list_kernels
 from phaseflip.frontend.tirx.lowering import lower_once
-from phaseflip.spelling import T
+from phaseflip.gemm.kernel import list_kernels
 from phaseflip.gemm.verify import verify
+from phaseflip.spelling import T
 
 FULL = os.environ.get("PHASEFLIP_ACCEPTANCE") == "full"
 SHAPES, SCHEDULES = (50, 20) if FULL else (4, 3)

@@ -6,13 +6,13 @@ import shlex
 import numpy as np
 import pytest
 
-from phaseflip.cli.main import main as cli
 from phaseflip import find_kernel
-from phaseflip.gpu import devices
-from phaseflip.gemm.arguments import make_arguments
+from phaseflip.cli.main import main as cli
 from phaseflip.errors import BadInput
+from phaseflip.gemm.arguments import make_arguments
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gemm.verify import lowered, verify
+from phaseflip.gpu import devices
 
 FILE = "tests/data/any_kernels.py"
 NUMERIC = ["tolerance", "bound", "exact"]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.timing import baselines
 from phaseflip.cli.main import main as cli
+from phaseflip.errors import BadInput
+from phaseflip.timing import baselines
 from phaseflip.timing.baselines import Entry, find_baseline, history, other_machine, slug
 from phaseflip.timing.rounds import change, compare
-from phaseflip.errors import BadInput
 
 GPU = {
     "name": "NVIDIA H200", "driver": "580.159.04", "cuda": "13.0", "torch": "2.11.0",

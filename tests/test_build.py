@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from phaseflip.cli.main import main as cli
-from phaseflip.gpu import nvcc as cuda_compile, prebuilt
-from phaseflip.gpu.build import build
-from phaseflip.gpu.nvcc import compile_cubin, find_nvcc, parse_resources
 from phaseflip.errors import BadInput
 from phaseflip.gemm.kernel import find_kernel, list_kernels
+from phaseflip.gpu import nvcc as cuda_compile
+from phaseflip.gpu import prebuilt
+from phaseflip.gpu.build import build
+from phaseflip.gpu.nvcc import compile_cubin, find_nvcc, parse_resources
 from phaseflip.gpu.prebuilt import Prebuilt, find_prebuilt, read_directory
 
 HAS_NVCC = any(shutil.which("nvcc", path=path) for path in (None, "/usr/local/cuda/bin"))

@@ -5,10 +5,10 @@ import functools
 import numpy as np
 import pytest
 
-from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
-from phaseflip.frontend.tirx.decoding import decode
 from phaseflip.errors import UnsupportedInstruction
+from phaseflip.frontend.tirx.decoding import decode
+from phaseflip.ir import nodes as ir
 from phaseflip.spelling import T
 
 SCHEDULES = ("in-order", "eager", "lazy", "random:3")

@@ -20,8 +20,8 @@ import pytest
 
 import phaseflip.gemm.kernel
 from phaseflip.cli.main import main as cli
-from phaseflip.gpu import devices
 from phaseflip.findings.finding import Finding, Place, render
+from phaseflip.gpu import devices
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = Path(

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.cli.main import main as cli
 from phaseflip import lower, simulate
-from phaseflip.gpu import runtime as cuda_runtime
-from phaseflip.conformance import user_programs as programs, suite
+from phaseflip.cli.main import main as cli
+from phaseflip.conformance import suite
+from phaseflip.conformance import user_programs as programs
 from phaseflip.conformance.family import FAMILIES
-from phaseflip.gpu.nvcc import Cubin
 from phaseflip.errors import BadInput
+from phaseflip.gpu import runtime as cuda_runtime
+from phaseflip.gpu.nvcc import Cubin
 from phaseflip.system.worker_pool import RAISED, RETURNED, TIMED_OUT, Ended
 from tests.test_build import needs_nvcc
 

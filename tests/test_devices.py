@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from phaseflip.errors import BadInput
 from phaseflip.gpu import devices
 from phaseflip.gpu.devices import (
     Device,
@@ -18,7 +19,6 @@ from phaseflip.gpu.devices import (
     first_gpu,
     fits,
 )
-from phaseflip.errors import BadInput
 
 H200, B200, B300 = Gpu("NVIDIA H200", (9, 0)), Gpu("NVIDIA B200", (10, 0)), Gpu("B300", (10, 3))
 RTX = Gpu("RTX 5090", (12, 0))

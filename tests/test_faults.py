@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from phaseflip import BadInput
-from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.faults import (
     Example,
     Fault,
@@ -26,8 +25,9 @@ from phaseflip.faults import (
 )  # fmt: skip
 from phaseflip.faults.fault import FAULTS
 from phaseflip.findings.finding import RULES, Finding
-from phaseflip.gemm.kernel import find_kernel, list_kernels
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.frontend.tirx.lowering import generated
+from phaseflip.gemm.kernel import find_kernel, list_kernels
 from phaseflip.gemm.verify import verify
 
 CATALOGUE = catalogue()

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.gpu import devices, lock as gpu_lock
 from phaseflip.conformance import suite
 from phaseflip.errors import BadInput
+from phaseflip.gpu import devices
+from phaseflip.gpu import lock as gpu_lock
 from phaseflip.gpu.worker import Gpu
 from tests.test_build import made
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.gpu import worker as gpu_run
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import render
+from phaseflip.gemm.verify import verify
+from phaseflip.gpu import worker as gpu_run
 from phaseflip.gpu.worker import Gpu, current_gpu, running_on
 from phaseflip.system.worker_pool import WorkerPool
-from phaseflip.gemm.verify import verify
 from tests.test_build import made
 
 SHAPE = (128, 256, 64)

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from phaseflip.cli.main import main as cli
-from phaseflip.timing import kernel_times as gpu_timing
-from phaseflip.gpu import runtime as cuda_runtime, lock as gpu_lock
-from phaseflip.timing.baselines import find_baseline, history
+from phaseflip.gpu import lock as gpu_lock
+from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.gpu.devices import Gpu
+from phaseflip.timing import kernel_times as gpu_timing
+from phaseflip.timing.baselines import find_baseline, history
 from regression import test_gpu_performance
 from tests import fake_gpu
 from tests.fake_gpu import SHAPE, kernel

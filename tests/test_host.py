@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from kernels.hgemm_v3 import KERNEL as V3
-from phaseflip.ir import nodes as ir
 from phaseflip import lower
 from phaseflip.errors import BadInput, UnsupportedInstruction
 from phaseflip.frontend.tirx.host_interpreter import HostPlan
+from phaseflip.ir import nodes as ir
 from phaseflip.spelling import T
 
 

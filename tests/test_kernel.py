@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phaseflip.gpu.devices import ARCHS
 from phaseflip.errors import BadInput
-from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
 from phaseflip.frontend.tirx.lowering import cuda_source
+from phaseflip.gemm.kernel import Kernel, ShapeRule, Tolerance, find_kernel, list_kernels
+from phaseflip.gpu.devices import ARCHS
 
 NAMES = ["hgemm_v1", "hgemm_v2", "hgemm_v3"]
 FACTORY = """\

@@ -6,10 +6,11 @@ import tvm
 from tvm.script.tirx import tile as Tx
 
 from kernels.hgemm_v3 import KERNEL as V3
-from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
-from phaseflip.frontend.tirx import lowering, reader as tir
 from phaseflip.errors import BadInput, UnsupportedInstruction
+from phaseflip.frontend.tirx import lowering
+from phaseflip.frontend.tirx import reader as tir
+from phaseflip.ir import nodes as ir
 from phaseflip.ir.queries import walk
 from phaseflip.spelling import T
 

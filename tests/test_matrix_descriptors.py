@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaseflip.errors import BadInput, UnsupportedInstruction
-from phaseflip.machine.tcgen05.instruction_descriptor import InstructionDescriptor
 from phaseflip.machine.operands.matrix_descriptor import (
     SharedMatrixDescriptor,
     operand_bytes,
     operand_units,
     swizzled_units,
 )
+from phaseflip.machine.tcgen05.instruction_descriptor import InstructionDescriptor
 
 SWIZZLES = ("none", "32B", "64B", "128B", "128B-atom32B")
 multiples_of_16 = st.integers(0, (1 << 14) - 1).map(lambda x: 16 * x)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from phaseflip import BadInput, lower
-from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.faults import Fault, find_fault, mutations
 from phaseflip.findings.finding import errors
+from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.gemm.kernel import find_kernel
 from phaseflip.gemm.verify import verify
 

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from phaseflip.ir import arithmetic as operators
 from phaseflip.errors import UnsupportedInstruction
+from phaseflip.ir import arithmetic as operators
 
 INTEGERS = [-(2**31), -17, -8, -7, -1, 0, 1, 2, 7, 8, 100, 2**31 - 1]
 DIVISORS = [d for d in INTEGERS if d]

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from phaseflip.gemm import oracle, poison
 from phaseflip.errors import BadInput
+from phaseflip.gemm import oracle, poison
 from phaseflip.gemm.inputs import kinds, make_inputs
 from phaseflip.gemm.kernel import Tolerance
 from phaseflip.gemm.oracle import OracleResult

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaseflip.findings.finding import Place
-from phaseflip.races.cta_lifetime import PeerAccesses
 from phaseflip.ordering.knowledge import PAST, SEEN, Clock
+from phaseflip.races.cta_lifetime import PeerAccesses
 
 SIZE, QUEUE = 3, 2
 NAMES = ["CTA 4", "CTA 5"]

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from phaseflip.gpu.nvcc import compile_cubin
 from phaseflip.errors import BadInput
-from phaseflip.gemm.kernel import find_kernel
 from phaseflip.frontend.tirx.lowering import generated
+from phaseflip.gemm.kernel import find_kernel
+from phaseflip.gpu.nvcc import compile_cubin
 from phaseflip.gpu.poll_limit import GO_ON, MOST_MS, check_poll_limit, limit_polls
 from tests.test_build import needs_nvcc
 

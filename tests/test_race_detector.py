@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from phaseflip.findings.finding import Findings, Place
 from phaseflip.machine.memory.load_store import Memory
+from phaseflip.ordering.knowledge import join, restrict, united
 from phaseflip.races.detector import Launch, RaceDetector
 from phaseflip.races.shadow import Shadow
-from phaseflip.ordering.knowledge import join, restrict, united
 
 EXAMPLES = max(150, settings.default.max_examples)
 SIZE = 64

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
-from phaseflip.ir import nodes as ir
 from phaseflip import lower, simulate
+from phaseflip.ir import nodes as ir
 from phaseflip.translate.layout import Layout
 
 SITE = ir.Site("placement.py", 1)

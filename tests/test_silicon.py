@@ -14,18 +14,22 @@ import numpy as np
 import pytest
 
 from phaseflip.cli.main import main as cli
-from phaseflip.silicon.mutants_on_gpu import (
-    mutants_on_gpu as silicon,
-    launches as silicon_launch,
-    report as silicon_report,
-)
-from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs
-from phaseflip.system.worker_pool import Ended
 from phaseflip.gemm.oracle import reference
 from phaseflip.gemm.poison import fill_poison
+from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.gpu.prebuilt import find_prebuilt
+from phaseflip.silicon.mutants_on_gpu import (
+    launches as silicon_launch,
+)
+from phaseflip.silicon.mutants_on_gpu import (
+    mutants_on_gpu as silicon,
+)
+from phaseflip.silicon.mutants_on_gpu import (
+    report as silicon_report,
+)
+from phaseflip.system.worker_pool import Ended
 from tests.test_build import made, needs_nvcc
 
 SHAPE = (128, 256, 64)

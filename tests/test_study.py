@@ -15,13 +15,13 @@ import pytest
 import study_runners
 
 from phaseflip.cli.main import main as cli
-from phaseflip.system import worker_pool as isolation
 from phaseflip.errors import BadInput
 from phaseflip.faults import find_fault
-from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended
 from phaseflip.study.mutant_run import FATES, ORACLES, blank_outcome, run_item
 from phaseflip.study.plan import make_plan, outcome_of, run_study, schedules
 from phaseflip.study.results import Results, mutants, problems, read_results, settle, summary
+from phaseflip.system import worker_pool as isolation
+from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNNER = "study_runners:run"

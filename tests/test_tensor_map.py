@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaseflip.errors import BadInput
-from phaseflip.machine.copies.tensor_map import ENCODED, SWIZZLES, TensorMap, encode_tiled
 from phaseflip.ir.arithmetic import numpy_dtype
+from phaseflip.machine.copies.tensor_map import ENCODED, SWIZZLES, TensorMap, encode_tiled
 
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
 SPAN = {"none": 512, "32B": 32, "64B": 64, "128B": 128, "128B-atom32B": 128}

@@ -11,10 +11,10 @@ from tvm import tirx
 
 from phaseflip import lower
 from phaseflip.frontend.tirx.edit import expressions as tir_nodes
-from phaseflip.gemm.kernel import find_kernel
-from phaseflip.frontend.tirx.lowering import cuda_source
-from phaseflip.spelling import T
 from phaseflip.frontend.tirx.edit.code import Code, Statement, together
+from phaseflip.frontend.tirx.lowering import cuda_source
+from phaseflip.gemm.kernel import find_kernel
+from phaseflip.spelling import T
 
 N = 128
 HERE = str(Path(__file__).resolve())

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from phaseflip.findings.finding import Place
-from phaseflip.machine.tcgen05 import allocation as unit
 from phaseflip.machine.memory.load_store import SHARED_BASE, Memory
+from phaseflip.machine.tcgen05 import allocation as unit
 from phaseflip.machine.threads.warp import Group
 
 COUNTS = [32, 64, 128, 256, 512]

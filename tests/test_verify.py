@@ -13,8 +13,8 @@ import phaseflip.run.simulator
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Place
 from phaseflip.gemm.kernel import Kernel, find_kernel
-from phaseflip.run.simulator import Run
 from phaseflip.gemm.verify import replay_line, verify
+from phaseflip.run.simulator import Run
 
 SHAPE = (128, 128, 64)
 

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phaseflip.gpu import devices
 from phaseflip.cli.main import CLEAN, FAILED, Outcome
-from phaseflip.errors import BadInput
 from phaseflip.cli.options import add_kernel_and_shape
+from phaseflip.errors import BadInput
+from phaseflip.gpu import devices
 from phaseflip.grammar import counted
 
 if TYPE_CHECKING:
-    from phaseflip.timing.rounds import Ratio
     from phaseflip.timing.kernel_times import Timed
+    from phaseflip.timing.rounds import Ratio
 
 LARGEST_ROUNDS = 10_000
 BASELINES = "regression/baselines"
@@ -86,9 +86,9 @@ def _benchmark(args: argparse.Namespace) -> Outcome:
         raise BadInput(f"argument --rounds: {args.rounds} is not 3 to {LARGEST_ROUNDS}")
     from phaseflip.cli.gpu import chosen
     from phaseflip.findings.finding import errors, render
-    from phaseflip.timing.kernel_times import time_kernel
-    from phaseflip.gpu.prebuilt import find_prebuilt
     from phaseflip.gemm.verify import verify
+    from phaseflip.gpu.prebuilt import find_prebuilt
+    from phaseflip.timing.kernel_times import time_kernel
 
     shape = (args.M, args.N, args.K)
     kernel, device, gpu = chosen(args.kernel, shape, "cuda", args.prebuilt, gpu_only=True)

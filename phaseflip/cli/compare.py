@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from phaseflip.cli.main import CLEAN, FAILED, Outcome, progress_bar
-from phaseflip.errors import BadInput
 from phaseflip.cli.options import Several
+from phaseflip.errors import BadInput
 
 DEFAULT = 512
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phaseflip.gpu import devices
 from phaseflip.cli.main import CLEAN, FAILED, Outcome
-from phaseflip.gpu.devices import ARCHS, choose_device
-from phaseflip.system.folders import check_output
 from phaseflip.cli.options import Several, check_between, check_seed
+from phaseflip.gpu import devices
+from phaseflip.gpu.devices import ARCHS, choose_device
 from phaseflip.grammar import counted
+from phaseflip.system.folders import check_output
 
 LARGEST_SCALE = 1000
 
@@ -63,7 +63,9 @@ def _conformance(args: argparse.Namespace) -> Outcome:
     check_seed(args.seed)
     check_between("--percent", args.percent, 1, LARGEST_SCALE)
     check_output(args.output, "conformance programs", keys=("family", "programs"))
-    from phaseflip.conformance import user_programs as programs, folder_checks as ready, suite
+    from phaseflip.conformance import folder_checks as ready
+    from phaseflip.conformance import suite
+    from phaseflip.conformance import user_programs as programs
 
     gpu = devices.first_gpu()
     arch = args.arch or (ARCHS.get(gpu.capability, "") if gpu else "") or "sm_90a"

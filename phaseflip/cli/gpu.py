@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from phaseflip.cli.main import CLEAN, Outcome
+from phaseflip.cli.options import add_kernel_and_shape
 from phaseflip.gpu import devices
 from phaseflip.gpu.capability import needed
-from phaseflip.cli.main import CLEAN, Outcome
 from phaseflip.gpu.devices import ARCHS, Device, choose_device
 from phaseflip.system.folders import check_output
-from phaseflip.cli.options import add_kernel_and_shape
 
 if TYPE_CHECKING:
-    from phaseflip.gpu.worker import Gpu
     from phaseflip.gemm.kernel import Kernel
+    from phaseflip.gpu.worker import Gpu
 
 
 def add_commands(
@@ -57,8 +57,8 @@ def add_commands(
 
 def _build(args: argparse.Namespace) -> Outcome:
     check_output(args.output, "compiled kernel", keys=("kernel", "source_sha256"))
-    from phaseflip.gpu.build import build
     from phaseflip.gemm.kernel import find_kernel
+    from phaseflip.gpu.build import build
 
     shape = (args.M, args.N, args.K)
     built = build(find_kernel(args.kernel), *shape, args.output, args.arch or "", args.poll_limit)

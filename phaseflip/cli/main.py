@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from phaseflip import __version__
-from phaseflip.gpu.devices import DEVICE_CHOICES
-from phaseflip.errors import BadInput
-from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.cli.options import Joined, add_outputs_and_scalars, check_seed, once
+from phaseflip.errors import BadInput
+from phaseflip.gpu.devices import DEVICE_CHOICES
+from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.system.output import (
     OutputLost,
     on_terminal,
@@ -88,11 +88,23 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     from phaseflip.cli.main import (
         benchmark as cli_benchmark,
+    )
+    from phaseflip.cli.main import (
         compare as cli_compare,
+    )
+    from phaseflip.cli.main import (
         conformance as cli_conformance,
+    )
+    from phaseflip.cli.main import (
         gpu as cli_gpu,
+    )
+    from phaseflip.cli.main import (
         list as cli_list,
+    )
+    from phaseflip.cli.main import (
         silicon as cli_silicon,
+    )
+    from phaseflip.cli.main import (
         study as cli_study,
     )
 

@@ -11,12 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phaseflip.gpu import devices
-from phaseflip.gpu.capability import needed
 from phaseflip.cli.main import CLEAN, FAILED, Outcome
-from phaseflip.gpu.devices import ARCHS, choose_device, default_arch
-from phaseflip.errors import BadInput
-from phaseflip.system.folders import check_output
 from phaseflip.cli.options import (
     Several,
     add_kernel_and_shape,
@@ -24,6 +19,11 @@ from phaseflip.cli.options import (
     check_seed,
     worker_processes,
 )
+from phaseflip.errors import BadInput
+from phaseflip.gpu import devices
+from phaseflip.gpu.capability import needed
+from phaseflip.gpu.devices import ARCHS, choose_device, default_arch
+from phaseflip.system.folders import check_output
 from phaseflip.system.output import write_error
 
 MOST_LAUNCHES = 100_000
@@ -148,7 +148,8 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
 def _launched(
     args: argparse.Namespace, manifest: dict[str, Any], device: str, rows: list[tuple[str, str]]
 ) -> Outcome:
-    from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon, report as silicon_report
+    from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
+    from phaseflip.silicon.mutants_on_gpu import report as silicon_report
 
     folder = Path(args.output)
     silicon.launch_all(folder, manifest, args.launches, args.restarts, args.jobs, _progress())

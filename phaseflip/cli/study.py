@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from phaseflip.cli.main import CLEAN, FAILED, HARNESS_ERROR, Outcome
-from phaseflip.errors import BadInput
-from phaseflip.system.folders import check_output
 from phaseflip.cli.options import Several, check_seed, worker_processes
-from phaseflip.system.output import on_terminal
+from phaseflip.errors import BadInput
 from phaseflip.study.tables import study_rows
+from phaseflip.system.folders import check_output
+from phaseflip.system.output import on_terminal
 
 Rows = list[tuple[str, str]]
 DEFAULT_DIRECTORY = "build/study"
@@ -155,9 +155,9 @@ def _seconds(text: str) -> float:
 
 def run_fault_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip fault`: one run, in a process of its own."""
-    from phaseflip.system.worker_pool import RAISED, TIMED_OUT, WorkerPool
     from phaseflip.run.schedule import parse_schedule
     from phaseflip.study.plan import LIMIT_S, outcome_of
+    from phaseflip.system.worker_pool import RAISED, TIMED_OUT, WorkerPool
 
     check_seed(args.seed)
     parse_schedule(args.schedule)
@@ -170,7 +170,9 @@ def run_fault_command(args: argparse.Namespace) -> Outcome:
         "seed": args.seed,
         "time_limit": args.time_limit,
     }
-    with WorkerPool("phaseflip.study.mutant_run:run_fault", limit_s=args.time_limit or LIMIT_S) as pool:
+    with WorkerPool(
+        "phaseflip.study.mutant_run:run_fault", limit_s=args.time_limit or LIMIT_S
+    ) as pool:
         ended = pool.call(item)
     refusals = ("BadInput", "BadSchedule", "UnsupportedInstruction")
     if ended.how == RAISED and ended.value[0] in refusals:
@@ -254,8 +256,8 @@ def run_study_command(args: argparse.Namespace) -> Outcome:
     """`python -m phaseflip study`: plan, run what is missing, write the page, tabulate."""
     check_seed(args.seed)
     jobs = worker_processes(args.jobs)
-    from phaseflip.study.plan import LIMIT_S, make_plan, run_study
     from phaseflip.study.page import write_report
+    from phaseflip.study.plan import LIMIT_S, make_plan, run_study
     from phaseflip.study.results import ABOUT, RESULTS, mutants, summary
 
     own = {"names": (ABOUT, RESULTS), "files": (ABOUT, RESULTS, PAGE)}

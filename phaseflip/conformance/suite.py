@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from ..errors import BadInput, SimulatorFault
 from ..gpu import lock as gpu_lock
 from ..gpu.nvcc import Cubin, compile_cubin, find_nvcc
-from ..errors import BadInput, SimulatorFault
 from ..system.folders import written_whole
-from ..system.worker_pool import RAISED, RETURNED, WorkerPool
 from ..system.json_files import has_keys, read_json
+from ..system.worker_pool import RAISED, RETURNED, WorkerPool
 from .families import cluster, handoffs, matrix, scalar, sync, tma, wgmma
 from .family import FAMILIES, Family, Program
 

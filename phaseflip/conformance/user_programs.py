@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..gpu.capability import foreign_instruction
-from ..gpu.nvcc import find_nvcc
 from ..errors import BadInput
 from ..findings.finding import errors
+from ..gpu.capability import foreign_instruction
+from ..gpu.nvcc import find_nvcc
 from ..system.folders import files_in
 from ..system.user_code import load_file, one_line, returned, users_code
 from .family import FAMILIES, Program

@@ -14,8 +14,8 @@ from ..grammar import counted
 from .example import Example
 
 if TYPE_CHECKING:
-    from ..gemm.kernel import Kernel
     from ..frontend.tirx.edit.code import Code, Edit
+    from ..gemm.kernel import Kernel
 
 KINDS = ("catalogue", "mutation", "control")
 NUMERIC_ORACLES = ("tolerance", "bound", "exact")

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip.run.arrays import number
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import integers_or_normal, make_inputs
 from phaseflip.gemm.kernel import DTYPES
-from phaseflip.ir.arithmetic import numpy_dtype
 from phaseflip.gemm.poison import fill_poison
+from phaseflip.ir.arithmetic import numpy_dtype
+from phaseflip.run.arrays import number
 from phaseflip.run.simulator import outputs as written
 
 

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phaseflip.gemm import oracle
 from phaseflip.errors import BadInput
-from phaseflip.system.user_code import load_file, one_line, returned, users_code
-from phaseflip.gemm.shape_rule import ShapeRule, positive_int, positive_shape
 from phaseflip.frontend.tirx.version import check_tvm_version, installed_series
+from phaseflip.gemm import oracle
+from phaseflip.gemm.shape_rule import ShapeRule, positive_int, positive_shape
+from phaseflip.system.user_code import load_file, one_line, returned, users_code
 
 __all__ = [
     "DTYPES", "INDEX_SAFE_MAX", "Kernel", "Operands", "ShapeRule", "Tolerance", "find_kernel", "list_kernels",

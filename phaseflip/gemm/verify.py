@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phaseflip.ir import arithmetic as operators
-from phaseflip.gemm import oracle, poison
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Findings, Place, errors, render
-from phaseflip.gpu.worker import current_gpu
+from phaseflip.gemm import oracle, poison
 from phaseflip.gemm.inputs import make_inputs
 from phaseflip.gemm.kernel import Kernel, Operands
-from phaseflip.system.user_code import one_line, users_code
 from phaseflip.gemm.oracle import OracleResult
+from phaseflip.gpu.worker import current_gpu
+from phaseflip.ir import arithmetic as operators
 from phaseflip.run.schedule import parse_schedule
+from phaseflip.system.user_code import one_line, users_code
 
 if TYPE_CHECKING:
     from phaseflip.gpu.worker import Gpu
@@ -278,9 +278,9 @@ def replay_line(
 
 def lowered(kernel: Kernel, M: int, N: int, K: int) -> Any:
     """Return the LoweredKernel of `kernel` at this shape, lowered once while it stays cached."""
+    from phaseflip.frontend.tirx.lowering import lower_once
     from phaseflip.gpu.capability import needed
     from phaseflip.gpu.devices import default_arch
-    from phaseflip.frontend.tirx.lowering import lower_once
 
     arch = default_arch(needed(kernel, kernel.check_shape(M, N, K)))
     return lower_once(kernel.function(M, N, K), arch)

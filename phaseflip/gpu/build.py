@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phaseflip import __version__
-from phaseflip.gpu.capability import foreign_instruction, needed
-from phaseflip.gpu.nvcc import compile_cubin, find_nvcc
-from phaseflip.gpu.devices import check_arch, default_arch
 from phaseflip.errors import BadInput
-from phaseflip.system.folders import written_whole
 from phaseflip.gemm.kernel import Kernel
+from phaseflip.gpu.capability import foreign_instruction, needed
+from phaseflip.gpu.devices import check_arch, default_arch
+from phaseflip.gpu.nvcc import compile_cubin, find_nvcc
 from phaseflip.gpu.poll_limit import TRAP, check_poll_limit, limit_polls
 from phaseflip.gpu.prebuilt import Prebuilt
+from phaseflip.system.folders import written_whole
 
 if TYPE_CHECKING:
     from phaseflip.frontend.tirx.lowering import LoweredKernel

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from phaseflip.gpu.devices import ARCHS
 from phaseflip.errors import BadInput
+from phaseflip.gpu.devices import ARCHS
 
 if TYPE_CHECKING:
-    from phaseflip.ir import nodes as ir
     from phaseflip.gemm.kernel import Kernel
+    from phaseflip.ir import nodes as ir
 
 HOMES = {
     "wgmma": ("sm_90a",),
@@ -59,8 +59,8 @@ def _special(function: ir.Function) -> Iterator[tuple[str, str]]:
 
 
 def _mnemonic(call: ir.Call, name: str) -> str:
-    from phaseflip.frontend.tirx.decoding import decode
     from phaseflip.errors import UnsupportedInstruction
+    from phaseflip.frontend.tirx.decoding import decode
 
     try:
         return decode(call).mnemonic

@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from phaseflip.gpu.devices import gpu_uuid
 from phaseflip.errors import BadInput
+from phaseflip.gpu.devices import gpu_uuid
 
 WAIT_LIMIT_S = 600.0
 """How long to wait; a launch takes at most a minute, a timing some seconds."""

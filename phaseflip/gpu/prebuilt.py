@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from phaseflip.errors import BadInput
+from phaseflip.gemm.kernel import Kernel, Operands, Tolerance
 from phaseflip.system.folders import files_in
 from phaseflip.system.json_files import read_json
-from phaseflip.gemm.kernel import Kernel, Operands, Tolerance
 
 FORMAT = 1
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phaseflip.gpu import lock as gpu_lock
 from phaseflip.errors import BadInput
 from phaseflip.findings.finding import Finding, Place
-from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
+from phaseflip.gpu import lock as gpu_lock
 from phaseflip.gpu.poll_limit import TRAPPED
 from phaseflip.gpu.prebuilt import Prebuilt, find_prebuilt
+from phaseflip.system.worker_pool import CRASHED, RAISED, RETURNED, TIMED_OUT, Ended, WorkerPool
 
 if TYPE_CHECKING:
     from phaseflip.gemm.kernel import Kernel

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import nodes as ir
 from ..errors import UnsupportedInstruction, located
+from . import nodes as ir
 
 Operands = dict[str, Any]
 """Operand name -> expression of the device IR, a list of such, or a plain Python value known at translation."""

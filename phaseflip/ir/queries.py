@@ -6,8 +6,8 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-from . import nodes as ir
 from ..frontend.tirx.decoding import decode
+from . import nodes as ir
 from .instruction import INLINE, REGISTRY, Decoded
 
 

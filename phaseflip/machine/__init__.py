@@ -3,29 +3,45 @@
 Importing this package registers every instruction.
 """
 
+from .copies import bulk_copy, cp_async, tma
+from .memory import ldmatrix as warp_matrix
+from .memory import load_store as memory
+from .memory import strong as strong_accesses
+from .sync import (
+    bar as barriers,
+)
 from .sync import (
     bar_red as barrier_reductions,
-    bar as barriers,
+)
+from .sync import (
     cluster_barrier,
     mbarrier_instructions,
     mbarrier_polls,
 )
-from .copies import bulk_copy, cp_async, tma
+from .tcgen05 import (
+    allocation as tensor_memory,
+)
 from .tcgen05 import (
     commit,
+)
+from .tcgen05 import (
     cp as tensor_copy,
-    mma as tensor_core,
-    allocation as tensor_memory,
+)
+from .tcgen05 import (
     ld_st as tensor_transfers,
+)
+from .tcgen05 import (
+    mma as tensor_core,
 )
 from .threads import (
     hints,
     launch_control,
-    setmaxnreg as register_pool,
     special_registers,
     warp_instructions,
 )
-from .memory import load_store as memory, strong as strong_accesses, ldmatrix as warp_matrix
+from .threads import (
+    setmaxnreg as register_pool,
+)
 from .wgmma import mma as warpgroup_mma
 
 __all__ = [

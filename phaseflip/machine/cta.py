@@ -10,21 +10,21 @@ import numpy as np
 from ..errors import KernelFault
 from ..ir.arithmetic import numpy_dtype
 from ..races.shadow import Shadow
+from .memory.load_store import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
+from .pipes import Pipes
 from .sync.cluster_barrier import ClusterBarrier
 from .sync.mbarrier import Mbarrier
-from .memory.load_store import MBARRIER_BYTES, POISON_BYTE, RANK_SHIFT, SHARED_BASE, Memory
 from .sync.named_barrier import NamedBarriers
-from .pipes import Pipes
-from .threads.setmaxnreg import RegisterPool
-from .threads.registers import Bits, WrittenRegisters
-from .tcgen05.mma import TensorCore
 from .tcgen05.allocation import TensorMemory, check_pairs
+from .tcgen05.mma import TensorCore
+from .threads.registers import Bits, WrittenRegisters
+from .threads.setmaxnreg import RegisterPool
 
 if TYPE_CHECKING:
     from ..findings.finding import Finding, Findings, Place
-    from ..run.launch_control import LaunchControl
     from ..ir.program import Program
     from ..races.detector import RaceDetector
+    from ..run.launch_control import LaunchControl
     from .copies.bulk_copy import BulkGroups
     from .copies.cp_async import ThreadCopies
     from .copies.tensor_map import TensorMap

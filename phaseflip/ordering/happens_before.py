@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..races.cta_lifetime import PeerAccesses
 from .copy_order import Copies
 from .fences import FENCE_SCOPES, ProxyFences, ReleasedByFences
-from ..races.cta_lifetime import PeerAccesses
 from .knowledge import PAST, SEEN, TCGEN05, Clock, Part, join, meet
 
 COPIES = "tcgen05.cp"

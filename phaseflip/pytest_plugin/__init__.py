@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from phaseflip.gpu.devices import DEVICE_CHOICES, Device, choose_device, fits_here
-from phaseflip.errors import BadInput, BadSchedule
 from phaseflip.cli.options import Separated
+from phaseflip.errors import BadInput, BadSchedule
+from phaseflip.gpu.devices import DEVICE_CHOICES, Device, choose_device, fits_here
 
 if TYPE_CHECKING:
-    from phaseflip.gpu.worker import Gpu
     from phaseflip.gemm.kernel import Kernel
+    from phaseflip.gpu.worker import Gpu
 
 DEFAULT_SCHEDULES = ("in-order",)
 pytest_plugins = ["phaseflip.pytest_plugin.baselines"]

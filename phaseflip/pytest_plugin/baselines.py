@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from phaseflip.errors import BadInput
 from phaseflip.timing import baselines
 from phaseflip.timing.baselines import Entry
-from phaseflip.errors import BadInput
 
 if TYPE_CHECKING:
-    from phaseflip.timing.rounds import Machine
     from phaseflip.timing.kernel_times import Timed
+    from phaseflip.timing.rounds import Machine
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from ..findings.finding import Finding, Findings
+from ..ir.place import Step, comes_first
+from ..ordering.happens_before import COPIES, Actor, Ordering, Ticket
+from ..ordering.knowledge import ASYNC, PAST, SCOPED, SEEN, TCGEN05
+from ..ordering.strong_order import Flags, includes_both
+from .completion import GroupWait, of_group, without_bit, without_commit
 from .explanation import Cause, race_report
 from .fence_rules import missing_fence
-from ..findings.finding import Finding, Findings
 from .known_order import COLLECTIVE, different_threads, known_first, stores_the_same
-from .completion import GroupWait, of_group, without_bit, without_commit
 from .remedies import COMMITTED, DRAINS, FILLS, same_cta
-from ..ordering.happens_before import COPIES, Actor, Ordering, Ticket
-from ..ir.place import Step, comes_first
 from .shadow import Event, Region, numbers
-from ..ordering.strong_order import Flags, includes_both
-from ..ordering.knowledge import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 
 
 class Launch:

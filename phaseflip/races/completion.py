@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..findings.finding import Finding, Place
-from .remedies import BIT, COMMIT, act, between, meeting_after_copy
 from ..ir.place import Position, Step, comes_first
+from .remedies import BIT, COMMIT, act, between, meeting_after_copy
 from .shadow import Event
 
 

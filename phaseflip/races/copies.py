@@ -8,9 +8,9 @@ import numpy as np
 
 from ..ordering.copy_order import CopyTicket
 from ..ordering.happens_before import Actor
+from ..ordering.knowledge import SEEN
 from .detector import RaceDetector
 from .shadow import Event, Region, Shadow, numbers
-from ..ordering.knowledge import SEEN
 
 
 def copy_access(

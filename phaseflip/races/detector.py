@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from ..ordering.happens_before import Actor, Ticket
+from ..ordering.knowledge import Clock, among
+from .collision import Launch
 from .explanation import private_load_report
 from .hidden_reads import HiddenReadJudge
-from .collision import Launch
-from ..ordering.happens_before import Actor, Ticket
 from .shadow import Event, Region, Shadow, numbers
 from .tmem_shadow import TMEM_BANDS
-from ..ordering.knowledge import Clock, among
 
 __all__ = ["TMEM_BANDS", "Launch", "RaceDetector"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..findings.finding import Finding, Place, agree, flip, phase_name
-from .remedies import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
 from ..ir.place import comes_first
-from .shadow import Event
 from ..ordering.knowledge import SEEN
+from .remedies import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
+from .shadow import Event
 
 Cause = Place | str | None
 """Why arrivals after an access do not tell of it: "lanes", one arrives for its warp; a place, where they are relaxed."""

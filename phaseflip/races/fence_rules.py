@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..ordering.happens_before import Actor
-from .shadow import Event, Region
 from ..ordering.knowledge import SEEN, TCGEN05
+from .shadow import Event, Region
 
 Covers = Callable[[Any, Any], bool]
 """Whether the accesses of agents up to an epoch have been fenced for the async proxy, as far as an actor has seen."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .remedies import same_cta
-from ..ordering.happens_before import Actor
 from ..ir.place import place_decides
-from .shadow import Event, Region
+from ..ordering.happens_before import Actor
 from ..ordering.knowledge import SEEN
+from .remedies import same_cta
+from .shadow import Event, Region
 
 COLLECTIVE = "tcgen05.alloc"
 """Writes the address as one store of the warp."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..ordering.copy_order import same_threads, threads_of, waited_for
 from ..findings.finding import CLUSTER_BARRIER
-from .shadow import Event
+from ..ordering.copy_order import same_threads, threads_of, waited_for
 from ..ordering.knowledge import SEEN
+from .shadow import Event
 
 COMMITTED = ("tcgen05.mma", "tcgen05.cp")
 """What a tcgen05.commit tracks."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .collision import Judge
 from ..ordering.happens_before import Actor, Ticket
+from .collision import Judge
 from .shadow import Event, Region, numbers
 
 TMEM_BANDS = 8

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..findings.finding import Finding, Place, agree
+from ..machine.cta import Cluster
 from ..machine.sync.bar import BarrierWait
 from ..machine.sync.cluster_barrier import ClusterWait
-from ..machine.cta import Cluster
 from ..machine.sync.mbarrier import NEVER, Mbarrier
 from ..machine.sync.mbarrier_report import ALL_BYTES, to_each_bit
 from ..machine.sync.mbarrier_wait import LanesWait, MbarrierWait
-from ..machine.threads.setmaxnreg import RegistersWait
 from ..machine.tcgen05.allocation import AllocationWait, PairWait
+from ..machine.threads.setmaxnreg import RegistersWait
 from ..machine.threads.warp import Agents, Group, Wait
 
 NEVER_TAKEN = "never been reached, or is in a branch that no thread took"

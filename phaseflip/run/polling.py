@@ -17,9 +17,9 @@ import numpy as np
 from ..findings.finding import Place
 
 if TYPE_CHECKING:
+    from ..ir.program import Program
     from ..machine.cta import Cluster
     from ..machine.threads.warp import Group
-    from ..ir.program import Program
 
 MAX_STATES = 10_000
 """States to remember; more than any loop that polls has."""

@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .arrays import check_writable, checked_arguments, copy_back, from_stored, stored_bytes
 from ..errors import BadInput, Deadlock, FindingWarning, KernelFault, UncertainBarrier
 from ..findings.finding import Finding, Findings
-from .launch_control import LaunchControl
-from ..machine.cta import CTA, Cluster
-from ..machine.sync.mbarrier_report import report_uninitialised
-from ..machine.memory.load_store import Memory, global_base
+from ..ir.program import SHARED_START
 from ..machine.copies.tensor_map import TensorMap
 from ..machine.copies.tma import TENSOR_MAP_BASE, TENSOR_MAP_BYTES
+from ..machine.cta import CTA, Cluster
+from ..machine.memory.load_store import Memory, global_base
+from ..machine.sync.mbarrier_report import report_uninitialised
 from ..machine.threads.warp import WARP, Group
-from ..ir.program import SHARED_START
 from ..races.detector import Launch as RaceLaunch
 from ..races.detector import RaceDetector
-from .schedule import Schedule, check_delays, parse_schedule
 from ..races.shadow import Shadow
+from .arrays import check_writable, checked_arguments, copy_back, from_stored, stored_bytes
+from .launch_control import LaunchControl
+from .schedule import Schedule, check_delays, parse_schedule
 from .stepper import Stepper
 
 MAX_SHARED_BYTES = 227 * 1024

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..translate.control_flow import EXIT
-from .deadlock import deadlock_finding, polling_finding
 from ..errors import Deadlock, SimulatorFault
 from ..findings.finding import Finding
 from ..machine.cta import Cluster, land
-from ..machine.threads.divergence import PARTED
+from ..machine.memory.strong import StrongLoad
 from ..machine.sync.mbarrier import abandon_uninitialised
 from ..machine.sync.mbarrier_polls import Poll
 from ..machine.sync.named_barrier import complete_late_barriers
-from ..machine.memory.strong import StrongLoad
+from ..machine.threads.divergence import PARTED
 from ..machine.threads.warp import Group
+from ..translate.control_flow import EXIT
+from .deadlock import deadlock_finding, polling_finding
 from .polling import Polling
 from .schedule import Schedule
 

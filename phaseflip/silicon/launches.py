@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from ..gpu import lock as gpu_lock
 from ..gemm import oracle
 from ..gemm.inputs import make_inputs, numpy_dtype
 from ..gemm.poison import fill_poison, unwritten_test
+from ..gpu import lock as gpu_lock
 from ..gpu.prebuilt import Prebuilt, find_prebuilt
 
 Counts = dict[str, Any]

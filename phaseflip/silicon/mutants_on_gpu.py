@@ -21,12 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..gpu.devices import gpu_uuid
 from ..errors import BadInput
-from ..system.worker_pool import RAISED, RETURNED, WorkerPool
-from ..system.json_files import append_line, has_keys, read_lines, read_object
+from ..gpu.devices import gpu_uuid
 from ..gpu.poll_limit import GO_ON
 from ..gpu.prebuilt import read_directory
+from ..system.json_files import append_line, has_keys, read_lines, read_object
+from ..system.worker_pool import RAISED, RETURNED, WorkerPool
 from .launches import TOOLS, sanitize, together
 
 FORMAT = 2
@@ -96,7 +96,9 @@ def prepare(
     ]  # fmt: skip
     for name in POLL_LIMIT_MS:
         (folder / name).mkdir(exist_ok=True)  # once for all workers
-    with WorkerPool("phaseflip.silicon.mutants_on_gpu:build_mutant", jobs=jobs, limit_s=BUILD_LIMIT_S) as pool:
+    with WorkerPool(
+        "phaseflip.silicon.mutants_on_gpu:build_mutant", jobs=jobs, limit_s=BUILD_LIMIT_S
+    ) as pool:
         for done, (call, ended) in enumerate(pool.run([[call] for call in todo]), 1):
             mutant = call["mutant"]  # one of `mutants`: the pool hands back what it was given
             if ended.how == RAISED and ended.value[0] == "BadInput":
@@ -115,8 +117,8 @@ def prepare(
 
 def _try_to_build(kernel: str, shape: tuple[int, int, int], arch: str) -> None:
     """BadInput where the unchanged kernel does not compile: then its mutants say nothing."""
-    from ..gpu.build import build
     from ..gemm.kernel import find_kernel
+    from ..gpu.build import build
 
     with tempfile.TemporaryDirectory(prefix="phaseflip-") as folder:
         build(find_kernel(kernel), *shape, folder, arch)
@@ -134,8 +136,8 @@ def _mutant(outcome: dict[str, Any]) -> Mutant:
 def build_mutant(call: dict[str, Any]) -> None:
     """In a worker: compile one mutant, unless it is there."""
     from ..gpu.build import build
-    from ..study.mutant_run import make_mutant
     from ..gpu.prebuilt import find_prebuilt
+    from ..study.mutant_run import make_mutant
 
     mutant, (M, N, K) = call["mutant"], call["shape"]
     try:

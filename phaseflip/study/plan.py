@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from ..system.worker_pool import CRASHED, RETURNED, TIMED_OUT, Ended, WorkerPool
 from ..gemm.kernel import Kernel, find_kernel, list_kernels
+from ..system.worker_pool import CRASHED, RETURNED, TIMED_OUT, Ended, WorkerPool
 from .mutant_run import (
     CONTROL,
     HARNESS_ERROR,

@@ -18,11 +18,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from phaseflip.timing import rounds as benchmark
-from phaseflip.timing.rounds import Ratio
 from phaseflip.errors import BadInput
 from phaseflip.system.folders import files_in
 from phaseflip.system.json_files import read_json
+from phaseflip.timing import rounds as benchmark
+from phaseflip.timing.rounds import Ratio
 
 DIRECTORY = Path("regression", "baselines")
 THRESHOLD = 0.03

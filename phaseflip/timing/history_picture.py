@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from phaseflip.timing.baselines import Entry, Recorded
 from phaseflip.errors import BadInput
+from phaseflip.timing.baselines import Entry, Recorded
 
 FORMATS = (".png", ".svg", ".pdf")
 _OURS, _CUBLAS = "#1f5fa8", "#8a8a8a"

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from phaseflip.timing import rounds as benchmark
-from phaseflip.gpu import runtime as cuda_runtime, lock as gpu_lock
-from phaseflip.timing.rounds import Machine, Ratio, Timing
 from phaseflip.errors import BadInput
 from phaseflip.gemm.inputs import make_inputs
+from phaseflip.gpu import lock as gpu_lock
+from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.gpu.prebuilt import Prebuilt
+from phaseflip.timing import rounds as benchmark
+from phaseflip.timing.rounds import Machine, Ratio, Timing
 
 CUBLAS, OLD = "cuBLAS", "old"
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..ir import arithmetic as operators
-from .control_flow import EXIT, immediate_post_dominators, live_in
 from ..ir.instruction import REGISTRY
-from ..machine.memory import load_store as memory
-from ..machine.threads import registers, warp
-from ..machine.tcgen05 import mma as tensor_core
-from ..machine.threads.divergence import branch, split
-from ..machine.memory.unrolled import UNROLLED
 from ..ir.program import Flow
+from ..machine.memory import load_store as memory
+from ..machine.memory.unrolled import UNROLLED
+from ..machine.tcgen05 import mma as tensor_core
+from ..machine.threads import registers, warp
+from ..machine.threads.divergence import branch, split
+from .control_flow import EXIT, immediate_post_dominators, live_in
 
 
 class Block:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..ir import nodes as ir
-from ..frontend.tirx.decoding import decode
 from ..errors import UnsupportedInstruction
+from ..frontend.tirx.decoding import decode
+from ..ir import nodes as ir
+from ..ir.arithmetic import is_float
 from ..ir.instruction import Decoded, dtype_size
 from ..ir.queries import observable
 from ..machine.memory.load_store import LOCAL_BASE
-from ..ir.arithmetic import is_float
 from .layout import Layout
 
 _INFIX = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir import nodes as ir
 from ..errors import UnsupportedInstruction
+from ..ir import nodes as ir
 from ..ir.instruction import dtype_size
+from ..ir.program import SHARED_START, View
 from ..ir.queries import (
     children,
     collect_indexed,
@@ -17,7 +18,6 @@ from ..ir.queries import (
     value_at_zero,
     walk,
 )
-from ..ir.program import SHARED_START, View
 
 
 class Layout:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import UnsupportedInstruction
+from ..findings.finding import Place
 from ..ir import nodes as ir
+from ..ir.instruction import INLINE, REGISTRY, Decoded
+from ..ir.program import Program
+from ..ir.queries import constant_range, ends_block, plain, private_loads, shared_uses
 from . import vector_loops
 from .block_source import Block, namespace, render
 from .control_flow import EXIT
-from ..errors import UnsupportedInstruction
 from .expressions import ExpressionWriter
-from ..findings.finding import Place
-from ..ir.instruction import INLINE, REGISTRY, Decoded
-from ..ir.queries import constant_range, ends_block, plain, private_loads, shared_uses
-from ..ir.program import Program
 from .layout import Layout
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir import nodes as ir
 from ..frontend.tirx.decoding import decode
+from ..ir import nodes as ir
 from ..ir.instruction import INLINE, Decoded
 from ..ir.queries import children
 from .layout import Layout

@@ -8,8 +8,8 @@ import pytest
 
 from phaseflip import lower, simulate
 from phaseflip.findings.finding import render
-from phaseflip.study.mutant_run import make_mutant
 from phaseflip.ir.program import Program, View
+from phaseflip.study.mutant_run import make_mutant
 from tests.cases.harness import SCHEDULES, errors
 
 HERE = Path(__file__).parent

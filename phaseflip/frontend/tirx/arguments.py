@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir import nodes as ir
 from ...errors import UnsupportedInstruction
+from ...ir import nodes as ir
 from ...ir.instruction import Decoded, Operands
 
 Decoder = Callable[[list[Any]], Decoded]

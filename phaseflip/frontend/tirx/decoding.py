@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import UnsupportedInstruction
 from ...ir import nodes as ir
-from .v0_26.intrinsics import HELPERS_0_26
+from ...ir.instruction import INLINE, REGISTRY, Decoded
 from .arguments import Decoder, text_of
 from .dialect import decoders
-from ...errors import UnsupportedInstruction
-from ...ir.instruction import INLINE, REGISTRY, Decoded
+from .v0_26.intrinsics import HELPERS_0_26
 
 
 def decode(call: ir.Call) -> Decoded:

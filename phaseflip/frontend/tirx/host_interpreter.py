@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import nodes as ir
 from ...errors import BadInput, UnsupportedInstruction
-from ...machine.copies.tensor_map import TensorMap, encode_tiled
+from ...ir import nodes as ir
 from ...ir.arithmetic import cast, numpy_dtype, truncdiv, truncmod
+from ...machine.copies.tensor_map import TensorMap, encode_tiled
 
 # Fields of TVM's struct accessors (tirx/builtin.h, TVMStructFieldKind).
 _DATA, _SHAPE, _STRIDES, _NDIM, _CODE, _BITS, _LANES, _BYTE_OFFSET, _DEVICE_ID, _DEVICE_TYPE = (

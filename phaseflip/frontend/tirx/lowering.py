@@ -15,12 +15,12 @@ from typing import Any
 
 import tvm
 
-from ...ir import nodes as ir
-from . import reader as tir
 from ...errors import BadInput, UnsupportedInstruction
-from .host_interpreter import HostPlan
-from ...system.interrupts import interrupts_heard
 from ...gemm.kernel import Kernel
+from ...ir import nodes as ir
+from ...system.interrupts import interrupts_heard
+from . import reader as tir
+from .host_interpreter import HostPlan
 from .parser_stacks import use_light_stacks
 from .version import check_tvm_version
 

@@ -10,10 +10,10 @@ from typing import Any
 from tvm import tirx
 from tvm_ffi import structural_map
 
+from ...errors import BadInput, UnsupportedInstruction
 from ...ir import nodes as ir
 from ...run.arrays import by_value
 from .dialect import new_reading
-from ...errors import BadInput, UnsupportedInstruction
 from .places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site
 from .tvm_names import buffer_of
 from .vector_values import lanes, scalar

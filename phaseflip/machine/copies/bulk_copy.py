@@ -17,11 +17,11 @@ import numpy as np
 
 from ...errors import KernelFault
 from ...ir.instruction import instruction
-from ..sync.mbarrier import Mbarrier, barrier_at, check_init_fence
-from ..sync.mbarrier_instructions import intended_phase
 from ..memory.load_store import RAW, SHARED_BASE, Memory, memory_of
 from ..operation import ThreadOperation
 from ..pipes import Awaited
+from ..sync.mbarrier import Mbarrier, barrier_at, check_init_fence
+from ..sync.mbarrier_instructions import intended_phase
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...races.copies import copy_access
 from ...errors import KernelFault
 from ...ir.instruction import instruction
-from ..sync.mbarrier_instructions import own_barrier
+from ...races.copies import copy_access
 from ..memory.load_store import RAW, Memory, memory_of
 from ..operation import ThreadOperation
+from ..sync.mbarrier_instructions import own_barrier
 
 if TYPE_CHECKING:
-    from ...ordering.copy_order import CopyTicket
     from ...findings.finding import Place
+    from ...ordering.copy_order import CopyTicket
     from ...ordering.knowledge import Clock
     from ..cta import CTA
     from ..threads.warp import Group

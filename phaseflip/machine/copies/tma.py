@@ -13,8 +13,8 @@ import numpy as np
 
 from ...errors import KernelFault
 from ...ir.instruction import instruction
-from .bulk_copy import Copy, copy_to, start_load, start_store
 from ..memory.load_store import RAW, SHARED_BASE
+from .bulk_copy import Copy, copy_to, start_load, start_store
 from .tensor_map import NAN_FILL, TensorMap
 
 if TYPE_CHECKING:

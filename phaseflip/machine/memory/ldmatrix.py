@@ -15,14 +15,14 @@ import numpy as np
 from ...errors import KernelFault
 from ...ir.instruction import instruction
 from ...ordering.warp_meetings import warps_meet
-from .load_store import RAW, memory_of, observe, register_columns
 from ..threads.collectives import one_warp
 from ..threads.registers import check_registers, write_registers
+from .load_store import RAW, memory_of, observe, register_columns
 
 if TYPE_CHECKING:
     from ...findings.finding import Place
-    from .load_store import Memory
     from ..threads.warp import Group
+    from .load_store import Memory
 
 ROW_BYTES = 16
 _LANE = np.arange(32)

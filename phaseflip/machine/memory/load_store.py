@@ -17,8 +17,8 @@ import numpy as np
 
 from ...errors import KernelFault, located
 from ...findings.finding import Finding, agree
-from ...ir.instruction import instruction
 from ...ir.arithmetic import from_memory, rounded, to_memory
+from ...ir.instruction import instruction
 from ..threads.registers import check_registers, write_registers
 
 if TYPE_CHECKING:

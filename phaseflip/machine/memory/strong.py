@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.instruction import instruction
 from ...ir.arithmetic import from_memory, to_memory
-from .load_store import RAW, memory_of, observe, register_columns
+from ...ir.instruction import instruction
 from ..threads.registers import check_registers, write_registers
+from .load_store import RAW, memory_of, observe, register_columns
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import located
 from ...ir.arithmetic import rounded
+from ..threads.registers import check_registers, write_registers
 from .load_store import (
     GLOBAL_SHIFT,
     LOCAL_BASE,
@@ -23,7 +24,6 @@ from .load_store import (
     st_global,
     st_shared,
 )
-from ..threads.registers import check_registers, write_registers
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...translate.control_flow import EXIT
 from ...errors import KernelFault
 from ...findings.finding import Finding, agree
 from ...ir.instruction import instruction
+from ...translate.control_flow import EXIT
 from ..threads.divergence import Parted, split
-from .named_barrier import Arrival, NamedBarrier
 from ..threads.warp import WARP
+from .named_barrier import Arrival, NamedBarrier
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from .bar import BarrierWait, check_whole_warps, meet
 if TYPE_CHECKING:
     from ...findings.finding import Place
     from ..threads.divergence import Parted
-    from .named_barrier import Arrival, NamedBarrier
     from ..threads.warp import Group
+    from .named_barrier import Arrival, NamedBarrier
 
 _REDUCE: dict[str, Callable[[list[np.ndarray]], int]] = {
     "and": lambda votes: int(all(v.all() for v in votes)),

@@ -17,10 +17,10 @@ import numpy as np
 from ...errors import KernelFault
 from ...findings.finding import Place
 from ...ordering.knowledge import ASYNC, PAST, SEEN, Clock, join
-from . import mbarrier_report as findings
-from .mbarrier_report import Arrival, Repeated, Use
 from ..memory.load_store import SHARED_BASE
 from ..threads.warp import Agents
+from . import mbarrier_report as findings
+from .mbarrier_report import Arrival, Repeated, Use
 
 if TYPE_CHECKING:
     from ..cta import CTA, Cluster

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...translate.control_flow import EXIT
 from ...errors import KernelFault
 from ...ir.instruction import instruction
 from ...ordering.happens_before import FreshWait
 from ...ordering.knowledge import Clock
+from ...translate.control_flow import EXIT
+from ..memory.load_store import MBARRIER_BYTES
+from ..threads.divergence import Parted, split
 from . import mbarrier_report as findings
 from .cluster_barrier import peer_address
-from ..threads.divergence import Parted, split
 from .mbarrier import MAX_COUNT, NEVER, Init, Mbarrier, barrier_at
 from .mbarrier_report import Repeated
 from .mbarrier_wait import LanesWait, MbarrierWait, Parts, consume, report_if_lapped
-from ..memory.load_store import MBARRIER_BYTES
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

@@ -12,8 +12,8 @@ from . import mbarrier_report as findings
 
 if TYPE_CHECKING:
     from ...findings.finding import Place
-    from .mbarrier import Mbarrier
     from ..threads.warp import Group
+    from .mbarrier import Mbarrier
 
 
 class MbarrierWait:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import UncertainBarrier
-from ...ordering.warp_meetings import warps_know
 from ...ordering.knowledge import Clock, join
+from ...ordering.warp_meetings import warps_know
 from . import named_barrier_report as findings
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...translate.control_flow import EXIT
 from ...errors import KernelFault
 from ...findings.finding import Finding
 from ...ir.instruction import instruction
 from ...races.cta_lifetime import is_launched
 from ...races.detector import TMEM_BANDS
-from ..threads.divergence import Parted, split
+from ...translate.control_flow import EXIT
 from ..memory.load_store import store
 from ..threads.collectives import by_one_warp, one_warp
+from ..threads.divergence import Parted, split
 from .layout import COLUMNS
 
 if TYPE_CHECKING:

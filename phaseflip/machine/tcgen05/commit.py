@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...ir.instruction import instruction
 from ...ordering.happens_before import all_done
 from ...ordering.knowledge import Clock, holds, join
-from ..sync.mbarrier import Mbarrier, barrier_at, check_init_fence
 from ..operation import ThreadOperation
+from ..sync.mbarrier import Mbarrier, barrier_at, check_init_fence
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

@@ -21,16 +21,16 @@ import numpy as np
 from ...errors import BadInput, KernelFault
 from ...ir.instruction import instruction
 from ...ordering.happens_before import COPIES
+from ..memory.load_store import RAW
 from ..operands.matrix_descriptor import (
     ENCODE,
     SharedMatrixDescriptor,
     operand_units,
     reads_past_the_end,
 )
-from ..memory.load_store import RAW
 from ..operation import ThreadOperation
-from .mma import issued_once
 from .allocation import LANES, WORD, split_address
+from .mma import issued_once
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

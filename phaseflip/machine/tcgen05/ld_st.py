@@ -16,8 +16,8 @@ from ...errors import BadInput, KernelFault
 from ...ir.instruction import instruction
 from ...ordering.warp_meetings import warps_meet
 from ..memory.load_store import LOCAL_BASE
-from ..threads.collectives import one_warp
 from ..pipes import Awaited
+from ..threads.collectives import one_warp
 from ..threads.registers import check_registers, start_loading, write_registers
 from .allocation import WORD, split_address
 from .layout import columns_touched, first_lane, lanes_touched, ld_registers

@@ -17,17 +17,17 @@ import numpy as np
 from ...errors import BadInput, KernelFault
 from ...findings.finding import Finding
 from ...ir.instruction import instruction
-from .instruction_descriptor import InstructionDescriptor
+from ..memory.load_store import RAW, Memory, register_columns, write_descriptor
 from ..operands.matrix_descriptor import (
     ENCODE,
     SharedMatrixDescriptor,
     operand_units,
     reads_past_the_end,
 )
-from ..memory.load_store import RAW, Memory, register_columns, write_descriptor
 from ..operation import ThreadOperation
 from ..threads.registers import write_registers
 from .allocation import split_address
+from .instruction_descriptor import InstructionDescriptor
 from .layout import accumulator_columns, accumulator_slices, check_accumulator_address
 
 if TYPE_CHECKING:

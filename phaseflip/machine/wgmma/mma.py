@@ -24,10 +24,10 @@ import numpy as np
 from ...errors import BadInput, KernelFault
 from ...findings.finding import Finding, Place, agree
 from ...ir.instruction import instruction
-from ...ordering.warp_meetings import products_done, warps_meet
 from ...ordering.knowledge import restrict
-from ..operands.matrix_descriptor import ENCODE, operand_units, reads_past_the_end
+from ...ordering.warp_meetings import products_done, warps_meet
 from ..memory.load_store import RAW, register_columns
+from ..operands.matrix_descriptor import ENCODE, operand_units, reads_past_the_end
 from ..pipes import Awaited
 from ..threads.registers import start_loading, write_registers
 from .operands import WARPS, decode_descriptor, fragment

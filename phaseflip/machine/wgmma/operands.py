@@ -12,8 +12,8 @@ import numpy as np
 
 from ...errors import BadInput
 from ...ir.instruction import instruction
-from ..operands.matrix_descriptor import SharedMatrixDescriptor
 from ..memory.load_store import write_descriptor
+from ..operands.matrix_descriptor import SharedMatrixDescriptor
 
 if TYPE_CHECKING:
     from ...findings.finding import Place

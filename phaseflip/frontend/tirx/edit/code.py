@@ -16,10 +16,10 @@ from tvm import tirx
 from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
 from ....ir.nodes import Site
-from .calls import Calls, new_calls
-from .expressions import marked, memory, occurs, statement_text
 from ..places import LINE_MARK, marked_site, statement_site
 from ..tvm_names import Region, buffer_of
+from .calls import Calls, new_calls
+from .expressions import marked, memory, occurs, statement_text
 
 Path = tuple[tuple[str, int], ...]
 Changes = Mapping[Path, Sequence[Any]]

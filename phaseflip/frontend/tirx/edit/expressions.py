@@ -10,10 +10,10 @@ from tvm import DataType, tirx
 from tvm.ir import Call, Range
 from tvm_ffi import structural_map, structural_walk
 
-from ..reader import unmark_lines
-from .calls import new_calls
 from ..places import LINE_MARK
+from ..reader import unmark_lines
 from ..tvm_names import Analyzer, StringImm, buffer_of
+from .calls import new_calls
 
 if TYPE_CHECKING:
     from .code import Statement

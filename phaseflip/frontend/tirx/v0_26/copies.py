@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir import nodes as ir
-from ..arguments import Decoder, number_of, operands, text_of
 from ....errors import UnsupportedInstruction
+from ....ir import nodes as ir
 from ....ir.instruction import Decoded, Operands
+from ..arguments import Decoder, number_of, operands, text_of
 
 
 def _bulk_tensor_load(args: list[Any]) -> Decoded:

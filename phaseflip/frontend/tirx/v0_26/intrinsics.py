@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....errors import BadInput, UnsupportedInstruction
 from ....ir import nodes as ir
+from ....ir.instruction import Decoded, Operands, dtype_bytes
+from ....machine.tcgen05.instruction_descriptor import InstructionDescriptor
+from ..arguments import Decoder, number_of, operands, text_of, with_cta_group
 from .copies import COPIES
 from .strong import STRONG, vector_bytes
 from .warpgroup import WARPGROUP
-from ..arguments import Decoder, number_of, operands, text_of, with_cta_group
-from ....errors import BadInput, UnsupportedInstruction
-from ....ir.instruction import Decoded, Operands, dtype_bytes
-from ....machine.tcgen05.instruction_descriptor import InstructionDescriptor
 
 
 def _ld(args: list[Any]) -> Decoded:

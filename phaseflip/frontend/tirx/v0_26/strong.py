@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir import nodes as ir
-from ..arguments import Decoder, number_of, text_of
 from ....errors import UnsupportedInstruction
+from ....ir import nodes as ir
 from ....ir.instruction import Decoded, Operands, dtype_bytes
+from ..arguments import Decoder, number_of, text_of
 
 _ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....ir import nodes as ir
-from ..arguments import number_of
 from ....errors import UnsupportedInstruction
+from ....ir import nodes as ir
 from ....ir.instruction import Decoded, Operands
+from ..arguments import number_of
 from .table import TableCall
 
 

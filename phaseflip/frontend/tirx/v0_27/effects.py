@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....ir import nodes as ir
-from ..arguments import number_of
 from ....errors import UnsupportedInstruction
+from ....ir import nodes as ir
 from ....ir.instruction import Decoded, Operands
+from ..arguments import number_of
 from .copies import COPIES
 from .table import TableCall
 from .warpgroup import WARPGROUP

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir import nodes as ir
-from ..v0_26.intrinsics import DECODE_0_26
-from ..arguments import Decoder, operands
 from ....ir.instruction import Decoded
+from ..arguments import Decoder, operands
+from ..v0_26.intrinsics import DECODE_0_26
 
 
 def _looping_wait(scope: str) -> Decoder:

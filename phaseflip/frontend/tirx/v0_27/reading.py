@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir import nodes as ir
 from ....errors import UnsupportedInstruction
+from ....ir import nodes as ir
 from ....ir.instruction import INLINE, REGISTRY, Decoded, dtype_size
 from .copies import GROUPS, is_register
 from .effects import EFFECTS

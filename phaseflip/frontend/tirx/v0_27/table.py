@@ -7,11 +7,11 @@ from typing import Any
 
 from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout, operand_space
 
-from ....ir import nodes as ir
-from ..arguments import text_of
 from ....errors import UnsupportedInstruction
+from ....ir import nodes as ir
 from ....ir.instruction import Decoded
 from ....machine.memory.load_store import SHARED_BASE
+from ..arguments import text_of
 
 PREFIX = "tirx.ptx."
 ADDRESS = "tirx.ptx.addr"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ....ir import nodes as ir
-from ..arguments import number_of
 from ....errors import UnsupportedInstruction
+from ....ir import nodes as ir
 from ....ir.instruction import Decoded
+from ..arguments import number_of
 from .copies import is_register
 from .table import TableCall
 

@@ -1,0 +1,3 @@
+"""The public path of `verify`; it lives in `gemm`."""
+
+from .gemm.verify import verify as verify

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
 from phaseflip.errors import KernelFault
 from phaseflip.findings.finding import Place
 from phaseflip.machine.sync.mbarrier import Mbarrier
+from phaseflip.spelling import T
 
 N = 128
 

@@ -158,7 +158,8 @@ def test_a_barrier_waiter_that_slept_for_many_rounds_crashed():
     """Others complete ten rounds of the barrier before it goes on from the first."""
     told = []
     detector = SimpleNamespace(acquire=lambda group, clock, everything: told.append(clock))
-    cta = SimpleNamespace(live_threads=64, threads=64, detector=None)
+    cluster = SimpleNamespace(touch=lambda *use: None)
+    cta = SimpleNamespace(live_threads=64, threads=64, detector=None, cluster=cluster, rank=0)
     barrier, g = NamedBarrier(1, cta), SimpleNamespace(cta=cta, n=64, lanes=np.arange(64))
     clocks = [Clock.zero(2) for _ in range(11)]
     arrivals = [Arrival(Place("bar.sync"), g.lanes, 64, clock) for clock in clocks]

@@ -1,8 +1,8 @@
 """Fixed bugs of reports of deadlocks: the waiter that they name first has to be the cause."""
 
 import pytest
-from tvm.script import tirx as T
 
+from phaseflip.spelling import T
 from tests.litmus.harness import SCHEDULES, run
 from tests.litmus.harness import line_of as litmus_line
 

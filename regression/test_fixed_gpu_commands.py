@@ -26,7 +26,7 @@ KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 HOPPER, BLACKWELL = f"{KERNELS}/hgemm_sm90.py", f"{KERNELS}/hgemm_v1.py"
 SHAPE = (128, 128, 64)
 PLAIN = """\
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 
 def factory(M, N, K):

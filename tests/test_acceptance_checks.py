@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from kernels.hgemm_v1 import KERNEL as V1
 from kernels.hgemm_v2 import KERNEL as V2
@@ -23,6 +22,7 @@ from phaseflip.findings import PROFILES, errors
 from phaseflip.frontend.tirx.lowering import lower_once
 from phaseflip.gemm.kernel import list_kernels
 from phaseflip.gemm.verify import verify
+from phaseflip.spelling import T
 
 FULL = os.environ.get("PHASEFLIP_ACCEPTANCE") == "full"
 SHAPES, SCHEDULES = (50, 20) if FULL else (4, 3)

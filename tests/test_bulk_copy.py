@@ -4,12 +4,12 @@ import functools
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
 from phaseflip.errors import UnsupportedInstruction
 from phaseflip.frontend.tirx.decoding import decode
 from phaseflip.ir import nodes as ir
+from phaseflip.spelling import T
 
 SCHEDULES = ("in-order", "eager", "lazy", "random:3")
 N = 256

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip import BadInput, lower, simulate
 from phaseflip.errors import UnsupportedInstruction
+from phaseflip.spelling import T
 
 VECTORS = ("ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
 REGISTERS = [f"{name}.{axis}" for name in VECTORS for axis in "xyz"]

@@ -141,7 +141,7 @@ def test_every_way_to_exchange_words_in_a_cluster_is_drawn() -> None:
 
 
 # -- programs of one's own --------------------------------------------------------------------------------------------------
-HEAD = """from tvm.script import tirx as T
+HEAD = """from phaseflip.spelling import T
 
 def made(body):
     pass

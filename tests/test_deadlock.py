@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
 from phaseflip.findings import render
+from phaseflip.spelling import T
 
 N = 64
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:5"]

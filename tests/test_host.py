@@ -3,13 +3,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import lower
 from phaseflip.errors import BadInput, UnsupportedInstruction
 from phaseflip.frontend.tirx.host_interpreter import HostPlan
 from phaseflip.ir import nodes as ir
+from phaseflip.spelling import T
 
 
 @pytest.fixture(scope="module")

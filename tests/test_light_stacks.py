@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import tvm
 from tvm.script import ir as I
-from tvm.script import tirx as T
 
 from phaseflip import find_kernel, lower
 from phaseflip.frontend.tirx import parser_stacks as light_stacks
+from phaseflip.spelling import T
 
 
 def test_frames_tell_what_inspect_tells() -> None:

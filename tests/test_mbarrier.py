@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
 from phaseflip.errors import KernelFault
 from phaseflip.ir.place import Place
 from phaseflip.machine.sync.mbarrier import Mbarrier
+from phaseflip.spelling import T
 
 N = 128
 
@@ -18,7 +18,10 @@ N = 128
 def barrier(expected, reports=None):
     """A barrier of a CTA that collects what it reports."""
     reports = [] if reports is None else reports
-    cta = SimpleNamespace(cluster=SimpleNamespace(threads=N, ctas=[None]), report=reports.append)
+    cta = SimpleNamespace(
+        cluster=SimpleNamespace(threads=N, ctas=[None], touch=lambda *use: None),
+        report=reports.append,
+    )
     return Mbarrier("bar", cta, expected)
 
 

@@ -16,6 +16,12 @@ from phaseflip.machine.sync.mbarrier import Mbarrier
 from phaseflip.machine.sync.mbarrier_wait import MbarrierWait
 
 THREADS = 64
+
+
+def untouched(*use):
+    """Nobody asks what a step uses."""
+
+
 TX_LIMIT = (1 << 20) - 1
 
 
@@ -26,7 +32,8 @@ class MbarrierMachine(RuleBasedStateMachine):
     def init(self, expected):
         self.reports = []
         cta = SimpleNamespace(
-            cluster=SimpleNamespace(threads=THREADS, ctas=[None]), report=self.reports.append
+            cluster=SimpleNamespace(threads=THREADS, ctas=[None], touch=untouched),
+            report=self.reports.append,
         )
         self.real = Mbarrier("bar", cta, expected)
         self.expected = self.pending = expected

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
+from phaseflip.spelling import T
 
 N = 128
 VECTOR_BYTES = {"": 4, "v2": 8, "v4": 16}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
 from phaseflip import lower, simulate
 from phaseflip.run import stepper
+from phaseflip.spelling import T
 
 N = 64
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:5"]

@@ -1,8 +1,8 @@
 """Control flow and divergence of translated kernels, against a plain Python model of one thread."""
 
 import pytest
-from tvm.script import tirx as T
 
+from phaseflip.spelling import T
 from tests.one_thread import SCHEDULES, N, check
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
+from phaseflip.spelling import T
 from tests.one_thread import N, inputs, run
 
 

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from tvm.script import tirx as T
 
+from phaseflip.spelling import T
 from tests.one_thread import SCHEDULES, N, check
 
 

@@ -20,15 +20,9 @@ from phaseflip.gemm.oracle import reference
 from phaseflip.gemm.poison import fill_poison
 from phaseflip.gpu import runtime as cuda_runtime
 from phaseflip.gpu.prebuilt import find_prebuilt
-from phaseflip.silicon.mutants_on_gpu import (
-    launches as silicon_launch,
-)
-from phaseflip.silicon.mutants_on_gpu import (
-    mutants_on_gpu as silicon,
-)
-from phaseflip.silicon.mutants_on_gpu import (
-    report as silicon_report,
-)
+from phaseflip.silicon import launches as silicon_launch
+from phaseflip.silicon import mutants_on_gpu as silicon
+from phaseflip.silicon import report as silicon_report
 from phaseflip.system.worker_pool import Ended
 from tests.test_build import made, needs_nvcc
 

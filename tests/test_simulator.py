@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from tvm.script import tirx as T
 
 import phaseflip
 from kernels.hgemm_v1 import KERNEL as V1
@@ -15,6 +14,7 @@ from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import find_kernel, launch, lower, simulate
 from phaseflip.errors import BadInput, Deadlock, FindingWarning, KernelFault, UnsupportedInstruction
 from phaseflip.frontend.tirx.lowering import lower_once
+from phaseflip.spelling import T
 
 N = 128
 SCHEDULES = ["in-order", "eager", "lazy", "random:0", "random:11"]

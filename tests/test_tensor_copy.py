@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import R, S, TCol, TileLayout, TLane
 
 from phaseflip import lower, simulate
 from phaseflip.errors import UnsupportedInstruction
+from phaseflip.spelling import T
 
 WORD = tvm.DataType("uint32")
 SCHEDULES = ("in-order", "eager", "lazy", "random:3")

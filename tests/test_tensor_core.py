@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane, tid_in_wg, tmem_datapath_layout
 
 from phaseflip import lower, simulate
+from phaseflip.spelling import T
 
 FORMATS = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 SWIZZLES = {

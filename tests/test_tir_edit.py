@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import tvm_ffi
 from tvm import tirx
-from tvm.script import tirx as T
 
 from phaseflip import lower
 from phaseflip.frontend.tirx.edit import expressions as tir_nodes
 from phaseflip.frontend.tirx.edit.code import Code, Statement, together
 from phaseflip.frontend.tirx.lowering import cuda_source
 from phaseflip.gemm.kernel import find_kernel
+from phaseflip.spelling import T
 
 N = 128
 HERE = str(Path(__file__).resolve())

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
 from phaseflip import lower, simulate
+from phaseflip.spelling import T
 
 SCHEDULES = ("in-order", "eager", "lazy", "random:3")
 TYPES = {

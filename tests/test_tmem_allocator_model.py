@@ -28,13 +28,17 @@ class Allocator(RuleBasedStateMachine):
     def start(self):
         self.reports = []
         self.cta = cta = SimpleNamespace(
-            tmem=unit.TensorMemory(), detector=None, report=self.reports.append, threads=32, globals=[], rank_in_grid=0,
+            tmem=unit.TensorMemory(), detector=None, report=self.reports.append, threads=32, globals=[], rank_in_grid=0, rank=0,
             bytes=Counter(),
         )  # fmt: skip
         shared = Memory("shared", lambda offset: "address", SHARED_BASE, 64)
         cta.shared = shared
         cta.cluster = SimpleNamespace(
-            ctas=[cta], use_cta_group=lambda place, group: None, owner=lambda address: cta
+            ctas=[cta],
+            use_cta_group=lambda place, group: None,
+            owner=lambda address: cta,
+            touch=lambda *use: None,
+            recorder=None,
         )
         self.warp = Group(cta, np.arange(32), [], 0)
         self.live = {}

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip import lower, simulate
 from phaseflip.faults import find_fault
 from phaseflip.gemm.kernel import find_kernel
+from phaseflip.spelling import T
 
 N = 128
 SCHEDULES = ["in-order", "eager", "lazy", "random:1"]

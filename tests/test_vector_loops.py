@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 
 from kernels.hgemm_v1 import KERNEL as V1
 from kernels.hgemm_v2 import KERNEL as V2
 from kernels.hgemm_v3 import KERNEL as V3
 from phaseflip import lower, simulate
+from phaseflip.spelling import T
 from phaseflip.translate.translator import translate
 
 N = 128

@@ -25,6 +25,7 @@ from phaseflip.cli.progress import progress_bar
 from phaseflip.cli.text import plain, report_rows, text
 from phaseflip.errors import BadInput
 from phaseflip.gpu.devices import DEVICE_CHOICES
+from phaseflip.run.schedule import DEFAULT_LIMIT
 from phaseflip.system.interrupts import interrupts_heard
 from phaseflip.system.output import (
     OutputLost,
@@ -99,8 +100,16 @@ def _parser() -> argparse.ArgumentParser:
         "--schedule",
         default="in-order",
         metavar="NAME",
-        help="in-order, eager, lazy or random:SEED (default: in-order), then any of +delay:cta1 +delay:warps4-7"
+        help="explore (all orders that can make a difference), choices:... as it prints them, or in-order, eager, lazy,"
+        " random:SEED (default: in-order), then any of +delay:cta1 +delay:warps4-7"
         " +delay:cta0.warp3, which hold threads back as long as anything else can happen",
+    )
+    run.add_argument(
+        "--limit",
+        type=_extent,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help=f"runs of --schedule explore at most (default: {DEFAULT_LIMIT})",
     )
     run.add_argument(
         "--inputs",
@@ -162,6 +171,7 @@ def _run(args: argparse.Namespace) -> Outcome:
                 checks=args.checks,
                 profile=args.profile,
                 gpu=gpu,
+                limit=args.limit,
                 outputs=args.out,
                 scalars=once(args.scalar),
             )

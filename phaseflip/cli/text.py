@@ -43,6 +43,7 @@ def report_rows(report: dict[str, Any], findings: list[str], inputs: str) -> lis
         ("inputs", [inputs]),
         ("device", [" - ".join(str(report[k]) for k in ("device", "note") if report.get(k))]),
         ("schedule", [str(report["schedule"])]),
+        ("explored", [str(report["explored"]["text"])] if report.get("explored") else []),
         ("verdict", [f"{'PASSED' if report['passed'] else 'FAILED'}   {error_text}"]),
         ("findings", findings or ["none"]),
         ("oracles", [_oracle_line(oracle) for oracle in report.get("oracles", [])]),

@@ -21,8 +21,9 @@ def function_of(source: str, name: str, function: str = "kernel") -> Any:
 def in_cta(buffer: Any, rank: Any) -> Any:
     """The buffer of CTA `rank` of the cluster that corresponds to one in shared memory (mapa); for use in a kernel."""
     from tvm.ir import PointerType, PrimType
-    from tvm.script import tirx as T
     from tvm.tirx import Var
+
+    from phaseflip.spelling import T
 
     pointer = PointerType(PrimType(buffer.dtype), "shared")
     address = Var(f"{buffer.name}_in_cta", pointer)

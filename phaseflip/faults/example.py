@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from textwrap import dedent
 
+from . import sites
+
 
 @dataclass(frozen=True)
 class Example:
@@ -36,7 +38,7 @@ class Example:
 def _pattern(fragment: str) -> re.Pattern[str]:
     parts = []
     indent = "^(?P<indent> *)"
-    for line in dedent(fragment).strip().splitlines():
+    for line in sites.printed(dedent(fragment)).strip().splitlines():
         if line == "...":
             parts.append("(?:.*\n)*?")
             indent = " *"

@@ -7,6 +7,17 @@ from typing import Any
 
 from ..frontend.tirx.edit.code import Code, Statement
 from ..frontend.tirx.edit.expressions import calls, integer, memory, occurs
+from ..frontend.tirx.tvm_names import buffer_of
+from ..frontend.tirx.version import installed_series
+
+if installed_series() == "0.27":
+    from ..frontend.tirx.v0_27.printed import printed as printed
+else:
+
+    def printed(fragment: str) -> str:
+        """A fragment of an example as the installed TVM prints it."""
+        return fragment
+
 
 MMA = "tile.gemm_async"
 WGMMA = "ptx.wgmma_mma_async_ss"
@@ -20,6 +31,8 @@ EXPECT = "ptx.mbarrier_arrive_expect_tx"
 
 SEED = ("hgemm_v1", "hgemm_v2", "hgemm_v3")
 TMA = ("hgemm_v4", "hgemm_v5", "hgemm_v6")
+ADDRESSED = SEED if installed_series() == "0.26" else ()
+"""Seed kernels that read the address that tcgen05.alloc wrote: under TVM 0.27 they begin at column 0 without."""
 RINGS = ("hgemm_v5", "hgemm_v6")
 PERSISTENT = ("hgemm_v6",)
 ROLES = ("hgemm_v7", "hgemm_v8", "hgemm_v9")
@@ -111,7 +124,7 @@ def guard_kind(code: Code, guard: Statement) -> str:
 
 def barrier(address: Any) -> Any:
     """The buffer of an mbarrier from its address."""
-    return address.args[0].buffer
+    return buffer_of(address.args[0])
 
 
 def declaration_of(code: Code, buffer: Any) -> Statement | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -16,12 +17,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from phaseflip.errors import BadInput
-from phaseflip.frontend.tirx.version import check_tvm_version
+from phaseflip.frontend.tirx.version import check_tvm_version, installed_series
 from phaseflip.gemm import oracle
 from phaseflip.gemm.shape_rule import ShapeRule, positive_int, positive_shape
 from phaseflip.system.user_code import load_file, one_line, returned, users_code
@@ -216,6 +218,7 @@ def _buffer(parameter: Any) -> tuple[str, tuple[Any, ...] | None, str]:
 def list_kernels() -> list[Kernel]:
     """Return every `KERNEL` that a module of the package `kernels` exports, sorted by name.
 
+    A module of its subpackage for the installed TVM, `kernels.tvm_0_27`, takes the place of the one of the same name.
     BadInput if TVM is of another version than ours, if the package or one of its modules cannot be
     imported, or if two share a name.
     """
@@ -228,9 +231,19 @@ def list_kernels() -> list[Kernel]:
             f"the package {KERNEL_PACKAGE!r} cannot be imported ({one_line(error)}); "
             "run from the project's root folder"
         ) from error
+    found = _kernels_in(package, KERNEL_PACKAGE)
+    own = f"tvm_{installed_series().replace('.', '_')}"
+    if importlib.util.find_spec(f"{KERNEL_PACKAGE}.{own}") is not None:
+        name = f"{KERNEL_PACKAGE}.{own}"
+        found |= _kernels_in(importlib.import_module(name), name)
+    return [found[name] for name in sorted(found)]
+
+
+def _kernels_in(package: ModuleType, package_name: str) -> dict[str, Kernel]:
+    """The kernels that the modules of a package export, by name."""
     found: dict[str, Kernel] = {}
     for info in pkgutil.iter_modules(getattr(package, "__path__", [])):
-        module_name = f"{KERNEL_PACKAGE}.{info.name}"
+        module_name = f"{package_name}.{info.name}"
         try:
             with users_code():
                 kernel = getattr(importlib.import_module(module_name), "KERNEL", None)
@@ -241,9 +254,9 @@ def list_kernels() -> list[Kernel]:
         if not isinstance(kernel, Kernel):
             continue
         if kernel.name in found:
-            raise BadInput(f"two modules of {KERNEL_PACKAGE} export a kernel named {kernel.name}")
+            raise BadInput(f"two modules of {package_name} export a kernel named {kernel.name}")
         found[kernel.name] = kernel
-    return [found[name] for name in sorted(found)]
+    return found
 
 
 def find_kernel(text: str) -> Kernel:

@@ -21,7 +21,7 @@ from phaseflip.gemm.oracle import OracleResult
 from phaseflip.gemm.runner import Runner, current_runner
 from phaseflip.ir import arithmetic as operators
 from phaseflip.ir.place import Place
-from phaseflip.run.schedule import parse_schedule
+from phaseflip.run.schedule import DEFAULT_LIMIT, parse_schedule
 from phaseflip.system.user_code import one_line, users_code
 
 GATES = ("bound", "tolerance", "exact", "all")
@@ -88,6 +88,7 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """A dict for strict JSON; a max_abs_error that is not finite becomes None."""
+        explored = getattr(self.run, "explored", None)
         return {
             "kernel": self.kernel,
             "shape": list(self.shape),
@@ -100,6 +101,7 @@ class Verdict:
             "seconds": {name: float(time) for name, time in self.run.seconds.items()},
             "replay": self.replay,
             "oracles": [result.to_json() for result in self.oracles],
+            **({"explored": explored.to_json()} if explored is not None else {}),
         }
 
 
@@ -119,14 +121,16 @@ def verify(
     gpu: Runner | None = None,
     outputs: Sequence[str] = (),
     scalars: Mapping[str, str | int | float] = _NONE,
+    limit: int = DEFAULT_LIMIT,
 ) -> Verdict:
     """Run `kernel` on inputs by name and seed and judge its outputs, poisoned beforehand.
 
     It runs in the simulator, or on a GPU where one is given, or is the current one; there schedule, checks and profile
     say nothing. A GEMM (`Kernel.gemm`) runs on `make_inputs(inputs, M, N, K, seed)`, and passes if the gate's oracle does
-    not fail, every element of D was written, and no finding is an error. Of another function, in the simulator alone,
-    `outputs` are the buffers to judge (by default those that it writes) and `scalars` the numbers that it takes by value;
-    no reference is known, so only elements that were never written and findings fail it.
+    not fail, every element of D was written, and no finding is an error; under schedule explore, of at most `limit` runs,
+    none may differ. Of another function, in the simulator alone, `outputs` are the buffers to judge (by default those that
+    it writes) and `scalars` the numbers that it takes by value; no reference is known, so only elements that were never
+    written and findings fail it.
     Raises BadInput for a bad shape, seed, kind of inputs, schedule, gate, output or number.
     """
     gpu = gpu or current_runner()
@@ -140,7 +144,9 @@ def verify(
     Findings(checks, profile)  # refuses unknown names before anything is lowered
     shape = kernel.check_shape(M, N, K)
     operands = kernel.operands(*shape) if gpu is not None else kernel.gemm(*shape)
-    how = {"schedule": schedule, "checks": checks, "progress": progress, "profile": profile}
+    how = {
+        "schedule": schedule, "checks": checks, "progress": progress, "profile": profile, "limit": limit
+    }  # fmt: skip
     if gpu is not None and (outputs or scalars):
         raise BadInput(
             "outputs and numbers by value are chosen in the simulator alone (--device sim)"
@@ -153,6 +159,7 @@ def verify(
     else:
         run, result, oracles = _run_any(kernel, shape, inputs, seed, outputs, scalars, how)
     deciding = _deciding(oracles, gate)
+    differs = gpu is None and run.explored is not None and bool(run.explored.difference)
     return Verdict(
         kernel=kernel.name,
         shape=shape,
@@ -162,13 +169,15 @@ def verify(
         D=result,
         oracles=oracles,
         gate=gate,
-        passed=all(r.passed is not False for r in deciding) and not errors(run.findings),
+        passed=all(r.passed is not False for r in deciding)
+        and not errors(run.findings)
+        and not differs,
         max_abs_error=_gate_error(oracles, gate),
         replay=replay_line(
             kernel.name,
             *shape,
             seed=seed,
-            schedule=run.schedule,
+            schedule=run.explored.difference if differs else run.schedule,
             inputs=inputs,
             checks=checks,
             profile=profile,

@@ -138,12 +138,17 @@ class Vector:
 
 @dataclass(eq=False)
 class Call:
-    """An operator or intrinsic of TVM by its full name, with its arguments as TVM orders them."""
+    """An operator or intrinsic of TVM by its full name, with its arguments as TVM orders them.
+
+    `meaning` is the instruction, or the error that says why there is none, where the reader has decoded it; the arguments
+    are then the expressions among its operands.
+    """
 
     name: str
     args: list[Expr]
     dtype: str
     site: Site = field(default_factory=Site)
+    meaning: Any = None
 
 
 Expr = Const | Var | Binary | Unary | Cast | Select | Load | Address | Vector | Call

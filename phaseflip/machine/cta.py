@@ -49,6 +49,16 @@ class AsyncOperation(Protocol):
         """Read, write and signal."""
 
 
+class Recorder(Protocol):
+    """Whoever is told what the steps of a run touch."""
+
+    elections: bool
+    """Whether elect.sync has had a choice."""
+
+    def touch(self, key: Any, how: str, detail: Any = None) -> None:
+        """An object is used."""
+
+
 def land(operation: AsyncOperation) -> None:
     """Let an operation act; a KernelFault in it carries the line that issued it."""
     try:
@@ -91,7 +101,7 @@ class CTA:
         self._frame = np.full((threads, program.frame_bytes), POISON_BYTE, np.uint8)
         self._frames: dict[np.dtype, np.ndarray] = {}
         self.written = WrittenRegisters(threads) if cluster.findings.wants_memory else None
-        self.tmem = TensorMemory(threads)
+        self.tmem = TensorMemory(threads, rank)
         self.barriers = NamedBarriers(self)
         self.register_pool = RegisterPool(threads)
         self.bulk_groups: dict[int, BulkGroups] = {}
@@ -164,6 +174,10 @@ class Cluster:
         self.mbarriers: dict[int, Mbarrier] = {}
         self.pipes: Pipes[AsyncOperation] = Pipes()
         self.barrier = ClusterBarrier(self, threads)
+        self.leader = 0
+        """Which of the active lanes of a warp elect.sync elects, from the lowest."""
+        self.recorder: Recorder | None = None
+        """Told what every step touches, where a schedule has to know."""
         self.launch_control: LaunchControl | None = None
         """The clusters of the launch that have not started."""
         self.looks: dict[tuple[int, int, int], bytes] = {}
@@ -175,6 +189,11 @@ class Cluster:
         self.cta_groups: dict[int, Place] = {}
         self.pair_allocations: dict[int, PairAllocation] = {}
         """Even rank -> the tcgen05.alloc of a CTA pair that only one of its CTAs has reached."""
+
+    def touch(self, key: Any, how: str, detail: Any = None) -> None:
+        """The step that runs uses a synchronisation object; see `dependence.py`."""
+        if self.recorder is not None:
+            self.recorder.touch(key, how, detail)
 
     def to_come(self) -> int:
         """Clusters of the launch that start once this one has ended: one runs after the other."""

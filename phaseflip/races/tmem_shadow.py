@@ -52,6 +52,7 @@ class TensorMemoryJudge(Judge):
         for freed, held in tmem.pair_frees:
             if held.start < columns.stop and columns.start < held.stop:
                 self._report(freed, event, where.at(None), "tmem-freed-in-use")
+        self._judge_forgotten(tmem, (bands, columns), event, actor, where)
         if writes:
             self._judge(tmem.reads[:, bands, columns], event, actor, where)
             tmem.writes[index] = event.number
@@ -60,9 +61,24 @@ class TensorMemoryJudge(Judge):
             warpgroup = (ticket.issuer >> 7) % len(tmem.reads)
             tmem.reads[warpgroup, bands, columns] = event.number
 
+    def _judge_forgotten(
+        self, tmem: Any, index: tuple[slice, slice], event: Event, actor: Actor, where: Region
+    ) -> None:
+        """Accesses before a deallocation, for one that does not know of it: an operation that was in flight meanwhile."""
+        bands, columns = index
+        for free, freed, writes, reads in tmem.forgotten:
+            first, last = max(freed.start, columns.start), min(freed.stop, columns.stop)
+            if first < last and not self._ordered(free, actor):
+                held = slice(first - freed.start, last - freed.start)
+                self._judge(writes[bands, held], event, actor, where)
+                if event.writes:
+                    self._judge(reads[:, bands, held], event, actor, where)
+
     def tmem_free(self, g: Any, place: Any, tmem: Any, columns: slice) -> None:
         """tcgen05.dealloc: every access to the columns must have ended, as far as the deallocating warp knows."""
+        before = (tmem.writes[:, columns].copy(), tmem.reads[..., columns].copy())
         event = self._free(g, place, tmem, columns)
+        tmem.forgotten.append((event, columns, *before))
         tmem.writes[:, columns] = (
             event.number
         )  # what comes later and is not ordered after it collides with it

@@ -4,9 +4,12 @@ in-order    the default: what is in flight lands, oldest first, before any threa
 eager       asynchronous work completes at once, when issued
 lazy        asynchronous work lands only when no thread can run: stale data becomes visible
 random:S    warps run apart; a generator seeded with S picks the next warp or landing at every step
+explore     all orders that can make a difference, each in a run of its own; see `explore.py`
+choices:... the run of `explore` in which step N took what stands at position P: "choices:12=1,40=3"; "lane31" in front has
+            elect.sync elect the highest of the active lanes. Other steps take the default: mostly the first that can
 
-Each may be followed by delays: "in-order+delay:cta1", "lazy+delay:warps4-7", "random:7+delay:cta0.warp3". The threads that
-a delay names, by rank in the cluster and by warp of the CTA, run only when nothing else can happen.
+The first four may be followed by delays: "in-order+delay:cta1", "lazy+delay:warps4-7", "random:7+delay:cta0.warp3". The
+threads that a delay names, by rank in the cluster and by warp of the CTA, run only when nothing else can happen.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from typing import Protocol
 
 from ..errors import BadSchedule, check_text
 
-NAMES = ("in-order", "eager", "lazy", "random:SEED")
+NAMES = ("in-order", "eager", "lazy", "random:SEED", "explore", "choices:STEP=POSITION,...")
+EXPLORE = "explore"
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,53 @@ class Random:
         return self._generator.randrange(groups + landings)
 
 
+class Choices(InOrder):
+    """Warps run apart, in the smallest steps; the first that can run, but now and then another, so that all get on.
+
+    `deviations`: step -> what is picked there instead. `leader`: the active lane that elect.sync elects, from the lowest.
+    """
+
+    TURN = 50
+    """After so many steps somebody else gets one."""
+
+    def __init__(self, deviations: dict[int, int], leader: int = 0) -> None:
+        super().__init__("", by_warp=True)
+        self.deviations, self.leader, self.steps = deviations, leader, 0
+        self._name()
+
+    def _name(self) -> None:
+        words = [f"lane{self.leader}"] if self.leader else []
+        words += [f"{step}={position}" for step, position in self.deviations.items()]
+        self.name = f"choices:{','.join(words)}"
+
+    def pick(self, groups: int, landings: int) -> int:
+        """As `deviations` has it, if it has that many to choose from."""
+        step, self.steps = self.steps, self.steps + 1
+        turn = step // self.TURN if step % self.TURN == self.TURN - 1 else 0
+        return self.deviations.get(step, turn) % (groups + landings)
+
+    def note(self, choice: int, default: int) -> None:
+        """The last step took something else than the default."""
+        if choice != default:
+            self.deviations[self.steps - 1] = choice
+            self._name()
+
+
+def _parse_choices(text: str) -> Choices:
+    match = re.fullmatch(r"(?:lane([0-9]{1,2}),?)?((?:[0-9]{1,9}=[0-9]{1,6},?)*)", text)
+    if match is None:
+        raise BadSchedule(
+            f"unknown choices {text!r}; they are steps and positions such as choices:12=1,40=3, as `explore` prints them"
+        )
+    pairs = [part.split("=") for part in match[2].split(",") if part]
+    return Choices({int(step): int(position) for step, position in pairs}, int(match[1] or 0))
+
+
 def parse_schedule(text: str) -> Schedule:
     """A fresh schedule of that name; BadSchedule names the legal ones, and BadInput says that a name is text."""
     check_text("schedule", text, "in-order")
+    if text.startswith("choices:"):
+        return _parse_choices(text.removeprefix("choices:"))
     base, *rest = text.split("+")
     schedule = _parse_base(base, text)
     if rest:
@@ -122,6 +170,8 @@ def parse_schedule(text: str) -> Schedule:
 
 def _parse_base(base: str, text: str) -> Schedule:
     simple = {"in-order": InOrder, "eager": Eager, "lazy": Lazy}
+    if base == text == EXPLORE:
+        return Choices({})
     if base in simple:
         return simple[base]()
     kind, _, seed = base.partition(":")
@@ -135,6 +185,9 @@ def _parse_base(base: str, text: str) -> Schedule:
         f"unknown schedule {text!r}; the schedules are {', '.join(NAMES)} (for example random:7)"
     )
 
+
+DEFAULT_LIMIT = 1_000
+"""Runs of schedule explore, where no limit is given."""
 
 LONGEST_SEED = 100
 """Digits of the seed of a random schedule."""

@@ -38,6 +38,7 @@ class Stepper:
     def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
         self.cluster, self.schedule = cluster, schedule
         self.single_blocks = schedule.by_warp
+        self.finest = cluster.recorder is not None
         self.polled = self.steps = 0
         self.polling = Polling(cluster)
 
@@ -53,14 +54,14 @@ class Stepper:
             if runnable or cluster.pipes:
                 if self.schedule.polls_end:
                     runnable += self.polls()
-                choice = self.schedule.pick(len(runnable), len(cluster.pipes))
+                choice = self.pick(runnable)
                 if choice < len(runnable):
                     self.step(runnable[choice])
                     self.steps += 1
                     if self.single_blocks and self.steps % TURN_STEPS == 0:
                         self.look_for_progress()
                 else:
-                    land(cluster.pipes.take(choice - len(runnable)))
+                    self.land(choice - len(runnable))
             elif not (self.release_a_join() or self.unstick() or self.end_polls()):
                 if not cluster.groups:
                     if cluster.joins:
@@ -90,6 +91,14 @@ class Stepper:
             self.step(g)
         return True
 
+    def pick(self, runnable: list[Group]) -> int:
+        """What happens next: a group, or the next operation of a busy pipe, counted on from the groups."""
+        return self.schedule.pick(len(runnable), len(self.cluster.pipes))
+
+    def land(self, pipe: int) -> None:
+        """The next operation of a busy pipe lands."""
+        land(self.cluster.pipes.take(pipe))
+
     def prompt(self, runnable: list[Group], landings: bool) -> list[Group]:
         """Those that no delay holds back; all, if there are none and nothing can land."""
         delays = self.schedule.delays
@@ -106,7 +115,7 @@ class Stepper:
             wait, g.wait = g.wait, None
             wait.finish(g)
             merged = self.meet(g)
-            if merged is None:
+            if merged is None or self.finest:
                 return
             g = merged
         blocks, turn = self.cluster.program.blocks, 0
@@ -130,7 +139,7 @@ class Stepper:
                 return
             else:
                 g.wait = result
-                if not result.ready():
+                if self.finest or not result.ready():
                     return
                 g.wait = None
                 result.finish(g)
@@ -159,7 +168,7 @@ class Stepper:
             if not self.polling.nothing_changes(runnable) or self.release_a_join():
                 return
             if cluster.pipes:
-                land(cluster.pipes.take(0))
+                self.land(0)
                 return
             if self.unstick():
                 return
@@ -199,6 +208,7 @@ class Stepper:
     def exit(self, g: Group) -> None:
         """Threads have returned; barriers that wait for all threads no longer wait for them."""
         self.cluster.groups.remove(g)
+        self.cluster.touch(("live", g.cta.rank), "exit")
         g.cta.live_threads -= g.n
         if g.cta.detector is not None:
             g.cta.detector.peers.exited(g.cta.rank, g.cta.detector.release(g))

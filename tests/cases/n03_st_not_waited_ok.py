@@ -4,9 +4,10 @@ import tvm
 from tvm.backend.cuda.lang.pipeline import MBarrier, PipelineState, TCGen05Bar, TMABar
 from tvm.backend.cuda.lang.tile_scheduler import ClusterPersistentScheduler2D
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane, tid_in_wg
+
+from phaseflip.spelling import T
 
 
 def k(M, N, K, ctas=1):

@@ -1,5 +1,5 @@
 import tvm
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 from tvm.script.tirx import tile as Tx
 from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout, SwizzleMode
 from tvm.tirx.layout import TileLayout, S, TLane, TCol, tid_in_wg

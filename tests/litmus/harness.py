@@ -36,6 +36,8 @@ def requires(factory, flag, *expected, notes=(), **others):
     """
 
     _correct(factory, others | {flag: True})
+    for present in (True, False):
+        _note(factory, others | {flag: present})
 
     @pytest.mark.parametrize("present", [True, False], ids=["present", "missing"])
     def test(present):
@@ -46,9 +48,18 @@ def requires(factory, flag, *expected, notes=(), **others):
 
 def gives(factory, *expected, **flags):
     """A test: the kernel gives exactly these findings (none: it is silent)."""
+    _note(factory, flags)
     if not expected:
         _correct(factory, flags)
     return lambda: check(factory, expected, **flags)
+
+
+PROGRAMS = {}
+"""(factory, flags that differ from their defaults) of every variant that a test of the imported modules names."""
+
+
+def _note(factory, flags):
+    PROGRAMS[factory, _changed(factory, flags)] = None
 
 
 def _correct(factory, flags):

@@ -1,8 +1,9 @@
 """cp.async.bulk without a tensor map: what a copy's completion orders, byte counts, proxies, groups, and the peer."""
 
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
+
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, in_cta, line_of, requires, run
 

@@ -1,6 +1,6 @@
 """barrier.cluster: who must arrive, how often, by which lanes; what lies between arriving and waiting."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, in_cta, requires, run
 

@@ -1,8 +1,9 @@
 """Memory, barriers and TMEM of a CTA last until it exits: who reaches into them must be known to have done so before."""
 
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
+
+from phaseflip.spelling import T
 
 from .harness import gives, in_cta, requires
 

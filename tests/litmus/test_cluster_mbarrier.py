@@ -1,6 +1,6 @@
 """mbarriers of another CTA of the cluster: init that is visible there, arrivals, expected bytes, and what is out of reach."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, in_cta, requires, run
 

@@ -1,6 +1,6 @@
 """Distributed shared memory of a cluster: what orders stores and loads across CTAs, and at which scope."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import gives, in_cta, requires
 

@@ -1,7 +1,8 @@
 """tcgen05 of a CTA pair (cta_group::2), and operands that another CTA wrote: allocation, proxies, commits across CTAs."""
 
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
+
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, in_cta, requires, run
 from .test_tcgen05 import LAYOUT, ROWS, K, M

@@ -1,8 +1,9 @@
 """cp.async.bulk.tensor in a cluster: multicast, byte counts of every CTA, and bytes counted on the leader's barrier."""
 
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
+
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, in_cta, line_of, requires, run
 

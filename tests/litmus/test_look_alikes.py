@@ -1,7 +1,8 @@
 """Correct patterns that resemble faults: silent in both profiles, under every schedule."""
 
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
+
+from phaseflip.spelling import T
 
 from .harness import gives
 from .test_tcgen05 import LAYOUT, ROWS, K, M

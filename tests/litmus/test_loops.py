@@ -1,6 +1,6 @@
 """Accesses in loops whose iterations differ among the lanes."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import requires
 

@@ -1,6 +1,6 @@
 """mbarrier: what arrivals release and waits acquire, counts, parities, life of the object."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import gives, requires, run
 

@@ -1,6 +1,6 @@
 """mbarrier: parities, phases that are skipped or lapped, and other forms of arriving."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, line_of, requires, run
 

@@ -1,6 +1,6 @@
 """What a barrier asks of those who execute it: the count that it names, or all threads of the CTA at one instruction."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import gives, requires, run
 

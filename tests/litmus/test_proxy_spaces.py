@@ -1,8 +1,9 @@
 """fence.proxy.async by state space: it covers what lies in that space, and nothing else."""
 
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
+
+from phaseflip.spelling import T
 
 from .harness import gives
 

@@ -1,6 +1,6 @@
 """Registers: what nothing has stored may not be read, be it a scalar or an element of a local array."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import requires
 

@@ -9,12 +9,12 @@ import re
 import subprocess
 
 import pytest
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TileLayout
 
 from phaseflip.frontend.tirx.lowering import cuda_source
 from phaseflip.gpu.nvcc import find_nvcc
+from phaseflip.spelling import T
 from tests.test_build import needs_nvcc
 
 from .harness import gives, requires

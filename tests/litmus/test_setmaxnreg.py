@@ -1,6 +1,6 @@
 """setmaxnreg: who must execute it, what must come between two, and where the registers come from."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, requires, run
 

@@ -1,6 +1,6 @@
 """Generic accesses to shared and global memory: what bar.sync, named barriers and bar.warp.sync order."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import gives, requires
 

@@ -2,8 +2,9 @@
 
 import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
+
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, requires, run
 from .test_tcgen05 import LAYOUT, ROWS, K, M

@@ -1,7 +1,8 @@
 """Pairs of tcgen05 operations: which are a pipeline, and what orders the others."""
 
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
+
+from phaseflip.spelling import T
 
 from .harness import gives, requires
 from .test_tcgen05 import LAYOUT, ROWS, WIDE, K, M

@@ -1,6 +1,6 @@
 """The life cycle of Tensor Memory: tcgen05.alloc, dealloc, relinquish, and which lanes and columns an access may reach."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, requires, run
 

@@ -2,9 +2,10 @@
 
 import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
-from tvm.script import tirx as T
 from tvm.script.tirx import tile as Tx
 from tvm.tirx.layout import S, TCol, TileLayout, TLane
+
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, requires, run
 

@@ -1,6 +1,6 @@
 """elect.sync and shfl.sync: who has to execute them, and what it tells that the lanes of a warp meet there."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import gives, requires
 

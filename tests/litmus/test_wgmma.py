@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tvm
 from tvm.backend.cuda.tile_primitive.tma_utils import SwizzleMode, mma_shared_layout
-from tvm.script import tirx as T
+
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, requires, run
 

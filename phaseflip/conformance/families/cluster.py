@@ -13,7 +13,7 @@ import numpy as np
 from ..family import Program, family
 from ..generated_text import function_of
 
-_HEAD = """from tvm.script import tirx as T
+_HEAD = """from phaseflip.spelling import T
 from phaseflip.conformance.generated_text import in_cta
 @T.prim_func
 def kernel(

@@ -31,7 +31,7 @@ def matrix(rng: np.random.Generator) -> Program:
 
 def matrix_kernel(number: int, trans: tuple[bool, bool]) -> Any:
     """One warp a CTA: rows C[cta, 0, lane] to registers, and from there to rows C[cta, 1, lane]."""
-    from tvm.script import tirx as T
+    from phaseflip.spelling import T
 
     load_trans, store_trans = trans
 

@@ -14,7 +14,7 @@ from ..family import Program, family
 from ..generated_text import function_of
 
 N = 64
-HEAD = f"""from tvm.script import tirx as T
+HEAD = f"""from phaseflip.spelling import T
 @T.prim_func
 def kernel(A: T.Buffer(({N},), "int32"), D: T.Buffer(({N},), "int32")):
     T.device_entry()

@@ -10,7 +10,7 @@ import numpy as np
 from ..family import Program, family
 from ..generated_text import function_of
 
-_HEAD = """from tvm.script import tirx as T
+_HEAD = """from phaseflip.spelling import T
 @T.prim_func
 def kernel(A: T.Buffer(({threads},), "int32"), D: T.Buffer(({threads},), "int32")):
     T.device_entry()

@@ -87,7 +87,7 @@ def _encoded(t: TensorMap) -> list[Any]:
 
 def box_kernel(load: TensorMap, store: TensorMap, n: int, stored: int, words: int) -> Any:
     """One warp a CTA: load box C[cta, :rank], dump shared memory in whole swizzle patterns, store it at C[cta, rank:]."""
-    from tvm.script import tirx as T
+    from phaseflip.spelling import T
 
     dtype, rank = load.dtype, len(load.sizes)
     loads, stores = _encoded(load), _encoded(store)

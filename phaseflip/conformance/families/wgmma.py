@@ -65,7 +65,7 @@ def _relative(d: SharedMatrixDescriptor) -> int:
 
 def _kernel(n: int, dtype: str, majors: tuple[bool, bool], steps: int) -> Any:
     """One warpgroup a CTA: S to shared memory as it is, then the products of Q[cta]."""
-    from tvm.script import tirx as T
+    from phaseflip.spelling import T
 
     words, registers = _REGION_BYTES // 4, n // 2
     shape = {"M": 64, "N": n, "K": 16, "in_dtype": dtype, "out_dtype": "float32"}

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...frontend.tirx.edit import expressions as nodes
 from ...frontend.tirx.edit.code import Code, Edit, Statement, together
+from ...frontend.tirx.tvm_names import buffer_of
 from .. import sites
 from ..example import Example
 from ..fault import fault
@@ -130,7 +131,7 @@ def of_a_consumer(code: Code) -> list[Statement]:
 def consumer(code: Code, s: Statement) -> Any:
     """The index of the warp or warpgroup that the first column of a TMEM operand depends on; None if none."""
     indices = [*code.indices.get("warp", []), *code.indices.get("warpgroup", [])]
-    starts = [r.region[-1].min for r in s.regions if nodes.memory(r.buffer) == "tmem"]
+    starts = [r.region[-1].min for r in s.regions if nodes.memory(buffer_of(r)) == "tmem"]
     return next((i for i in indices for start in starts if nodes.occurs(i, start)), None)
 
 

@@ -89,9 +89,9 @@ def no_cluster_sync_before_alloc(code: Code) -> Iterator[Edit]:
 def cta_scope_on_cluster(code: Code) -> Iterator[Edit]:
     """The published form. Scopes are promises of the text; the hardware that is sold keeps more than they say."""
     for s in remote_arrivals(code):
-        args = list(s.args)
-        args[-6:-4] = [nodes.text(""), nodes.text("")]
-        yield code.replace(s, nodes.with_name(s, ARRIVE, args))
+        sem = len(s.args) - 6  # then scope, space, and three flags
+        default = {sem: nodes.text(""), sem + 1: nodes.text("")}
+        yield code.replace(s, nodes.with_operands(s, default))
 
 
 @fault(
@@ -139,9 +139,8 @@ def exit_before_peer(code: Code) -> Iterator[Edit]:
 )
 def local_instead_of_remote(code: Code) -> Iterator[Edit]:
     """arrive() of TVM's barriers is local unless told otherwise. In a CTA's first tile nobody waits for it."""
-    local = [*map(nodes.text, ("", "", "shared")), *map(nodes.int32, (0, 0, 0))]
     for s in remote_arrivals(code):
-        yield code.replace(s, nodes.with_name(s, ARRIVE, [s.args[0], *local]))
+        yield code.replace(s, nodes.with_name(s, *s.calls.own_arrival(s.node.value)))
 
 
 @fault(

@@ -9,7 +9,7 @@ from ...frontend.tirx.edit.expressions import integer, number, with_value
 from .. import sites
 from ..example import Example
 from ..fault import fault
-from ..sites import ACCUMULATOR, HOPPER, LOOPING, OPERANDS, SEED
+from ..sites import ACCUMULATOR, ADDRESSED, HOPPER, LOOPING, OPERANDS, SEED
 
 
 @fault(
@@ -170,7 +170,7 @@ def missing_wait_ld(code: Code) -> Iterator[Edit]:
 @fault(
     "missing-init-sync",
     "The CTA barrier after the initialisation of barrier and TMEM is missing.",
-    kernels=(*SEED, *HOPPER),
+    kernels=(*ADDRESSED, *HOPPER),
     expected=[("barrier-not-initialised",), ("race shared raw",)],
     blames=("ptx.mbarrier_try_wait", "declare"),
     example=Example(

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...frontend.tirx.edit import expressions as nodes
 from ...frontend.tirx.edit.code import Changes, Code, Edit, together
+from ...frontend.tirx.tvm_names import buffer_of
 from .. import sites
 from ..example import Example
 from ..fault import fault
@@ -73,9 +74,11 @@ def short_k_loop(code: Code) -> Iterator[Edit]:
 )
 def repeated_k_chunk(code: Code) -> Iterator[Edit]:
     for loop in sites.k_loops(code):
-        multiplied = [m.regions[2].buffer for m in code.inside(loop) if m.name == sites.MMA]
+        multiplied = [buffer_of(m.regions[2]) for m in code.inside(loop) if m.name == sites.MMA]
         for s in code.inside(loop):
-            if s in sites.loads(code) and any(b.same_as(s.regions[0].buffer) for b in multiplied):
+            if s in sites.loads(code) and any(
+                b.same_as(buffer_of(s.regions[0])) for b in multiplied
+            ):
                 slice_of = {loop.node.loop_var: loop.node.min}
                 yield code.replace(s, nodes.exchanged(code.raw(s), slice_of))
 
@@ -159,12 +162,12 @@ def wrong_swizzle(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
         for i in (1, 2):
             operand = s.args[i]
-            declaration = sites.declaration_of(code, operand.buffer)
+            declaration = sites.declaration_of(code, buffer_of(operand))
             if declaration is None:
                 continue
-            layout = nodes.swizzled_layout(operand.buffer, 64)
+            layout = nodes.swizzled_layout(buffer_of(operand), 64)
             view = nodes.redeclared(
-                declaration.node, layout=layout, name=f"{operand.buffer.name}_swizzle_64B"
+                declaration.node, layout=layout, name=f"{buffer_of(operand).name}_swizzle_64B"
             )
             changed = nodes.with_operands(s, {i: nodes.region_of(operand, view.buffer)})
             redeclared = code.replace(declaration, declaration.node, view)
@@ -184,7 +187,7 @@ def wrong_swizzle(code: Code) -> Iterator[Edit]:
 )
 def operand_overlap(code: Code) -> Iterator[Edit]:
     for s in code.named(sites.MMA):
-        first, second = (sites.declaration_of(code, r.buffer) for r in s.regions[1:3])
+        first, second = (sites.declaration_of(code, buffer_of(r)) for r in s.regions[1:3])
         if first is None or second is None:
             continue
         a = first.node.buffer

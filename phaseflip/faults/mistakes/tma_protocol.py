@@ -7,17 +7,12 @@ from typing import Any
 
 from ...frontend.tirx.edit import expressions as nodes
 from ...frontend.tirx.edit.code import Code, Edit, Statement, together
+from ...frontend.tirx.tvm_names import buffer_of
 from .. import sites
 from ..example import Example
 from ..fault import fault
 from ..sites import EXPECT, HOPPER, RINGS, TMA
 
-EXPECT_TX_SOURCE = """
-__device__ __forceinline__ void ptx_mbarrier_expect_tx(void* barrier, int bytes) {
-  unsigned int address = __cvta_generic_to_shared(barrier);
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"(address), "r"(bytes) : "memory");
-}
-"""
 """TVM 0.26 has no intrinsic of mbarrier.expect_tx, so whoever wants it writes this."""
 
 
@@ -78,9 +73,8 @@ def expect_too_many(code: Code) -> Iterator[Edit]:
 )
 def expect_without_arrive(code: Code) -> Iterator[Edit]:
     """expect_tx is taken for an arrival by those who know it from arrive.expect_tx. The kernel hangs."""
-    name, source = nodes.text("ptx_mbarrier_expect_tx"), nodes.text(EXPECT_TX_SOURCE)
     return together(
-        code.replace(s, nodes.with_name(s, "cuda.func_call", [name, *s.args[:2], source]))
+        code.replace(s, nodes.with_name(s, *s.calls.expectation(s.node.value)))
         for s, _ in expectations(code)
     )
 
@@ -229,7 +223,7 @@ def by_operand(code: Code) -> list[tuple[Any, list[Statement]]]:
     """(buffer, the TMA loads into it) of every operand in shared memory."""
     found: list[tuple[Any, list[Statement]]] = []
     for s in sites.tma_loads(code):
-        buffer = s.regions[0].buffer
+        buffer = buffer_of(s.regions[0])
         known = next((loads for b, loads in found if b.same_as(buffer)), None)
         if known is None:
             found.append((buffer, [s]))

@@ -8,12 +8,17 @@ from ...errors import UnsupportedInstruction
 from ...ir import nodes as ir
 from ...ir.instruction import INLINE, REGISTRY, Decoded
 from .arguments import Decoder, text_of
-from .v0_26.intrinsics import DECODE_0_26, HELPERS_0_26
+from .dialect import decoders
+from .v0_26.intrinsics import HELPERS_0_26
 
 
 def decode(call: ir.Call) -> Decoded:
     """The PTX meaning of a TVM call; UnsupportedInstruction names the intrinsic and its line when there is none."""
-    decoder = DECODE_0_26.get(call.name)
+    if call.meaning is not None:
+        if isinstance(call.meaning, Decoded):
+            return call.meaning
+        raise UnsupportedInstruction(f"{call.site}: {call.meaning}")
+    decoder = decoders().get(call.name)
     if call.name == "tirx.cuda.func_call":
         name = text_of(call.args[0])
         decoder = HELPERS_0_26.get(name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import tirx
 
 from ...ir import nodes as ir
+from .tvm_names import StringImm
 
 _LIBRARY = tvm.__file__.rsplit("/", 1)[0] + "/"
 LINE_MARK = "phaseflip.line"
@@ -16,7 +16,7 @@ LINE_MARK = "phaseflip.line"
 
 def mark_node(file: str, callers: tuple[tuple[str, int], ...] = ()) -> Any:
     """The node of a line mark: the file, and a line for each call of the inlined functions around the statement."""
-    return tirx.StringImm("\n".join([file, *(f"{name}:{line}" for name, line in callers)]))
+    return StringImm("\n".join([file, *(f"{name}:{line}" for name, line in callers)]))
 
 
 def marked_site(mark: Any) -> ir.Site:

@@ -8,12 +8,15 @@ import re
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx.stmt_functor import StmtMutator
+from tvm_ffi import structural_map
 
 from ...errors import BadInput, UnsupportedInstruction
 from ...ir import nodes as ir
+from .dialect import new_reading
 from .parameters import by_value
 from .places import LINE_MARK, mark_node, marked_site, span_site, statement_site, user_site
+from .tvm_names import buffer_of
+from .vector_values import lanes, scalar
 
 _JUMPS = {
     "tirx.break_loop": "break",
@@ -25,7 +28,8 @@ _JUMPS = {
 _BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Mod": "mod", "FloorDiv": "floordiv",
     "FloorMod": "floormod", "Min": "min", "Max": "max", "EQ": "eq", "NE": "ne", "LT": "lt", "LE": "le",
-    "GT": "gt", "GE": "ge", "And": "and", "Or": "or",
+    "GT": "gt", "GE": "ge", "And": "and", "Or": "or", "LShift": "shl", "RShift": "shr", "BitwiseAnd": "bitand",
+    "BitwiseOr": "bitor", "BitwiseXor": "bitxor",
 }  # fmt: skip
 _BINARY_CALLS = {
     "tirx.shift_left": "shl", "tirx.shift_right": "shr", "tirx.bitwise_and": "bitand",
@@ -33,50 +37,38 @@ _BINARY_CALLS = {
 }  # fmt: skip
 
 
-class _LineMarker(StmtMutator):
-    """Wraps every tile primitive in an attribute statement that carries its line.
-
-    A tile primitive is replaced by library code whose spans name the library's files; the attribute survives. `loops` has
-    the lines of loops by variable: passes drop the span of a loop, and keep its variable.
-    """
-
-    def __init__(self, loops: dict[Any, ir.Site]) -> None:
-        super().__init__()
-        self.loops = loops
-
-    def visit_for_(self, op: Any) -> Any:
-        site = user_site(op.span)
-        if site is not None:
-            self.loops[op.loop_var] = site
-        return super().visit_for_(op)
-
-    def visit_op_call_(self, op: Any) -> Any:
-        site = span_site(op.span)
-        if site is None:
-            return op
-        value = tirx.IntImm("int32", site.line)
-        return tirx.AttrStmt(mark_node(site.file, site.callers), LINE_MARK, value, op)
-
-
 def mark_lines(func: Any, loops: dict[Any, ir.Site]) -> Any:
     """Return the PrimFunc with every tile primitive marked with its source line; nothing else changes.
 
-    `loops` is filled with the lines of its loops, for `read_function`.
+    A tile primitive is replaced by library code whose spans name the library's files; an attribute statement around it,
+    which carries its line, survives. `loops` is filled with the lines of its loops by variable, for `read_function`:
+    passes drop the span of a loop, and keep its variable.
     """
-    body = _LineMarker(loops).visit_stmt(func.body)
-    return func.with_body(body) if body is not None else func
 
+    def note(loop: Any) -> Any:
+        site = user_site(loop.span)
+        if site is not None:
+            loops[loop.loop_var] = site
+        return loop
 
-class _LineUnmarker(StmtMutator):
-    """Takes the marks away."""
+    def mark(call: Any) -> Any:
+        site = span_site(call.span)
+        if site is None:
+            return call
+        line = tirx.IntImm("int32", site.line)
+        return tirx.AttrStmt(mark_node(site.file, site.callers), LINE_MARK, line, call)
 
-    def visit_attr_(self, op: Any) -> Any:
-        return op.body if str(op.attr_key) == LINE_MARK else super().visit_attr_(op)
+    changes = [(tirx.For, note), (tirx.TilePrimitiveCall, mark)]
+    return func.with_body(structural_map(func.body, changes))
 
 
 def unmark_lines(func: Any) -> Any:
     """Return the PrimFunc without line marks."""
-    return func.with_body(_LineUnmarker().visit_stmt(func.body))
+
+    def unmark(s: Any) -> Any:
+        return s.body if str(s.attr_key) == LINE_MARK else s
+
+    return func.with_body(structural_map(func.body, (tirx.AttrStmt, unmark)))
 
 
 def function_parameters(func: Any) -> list[tuple[str, str, tuple[int, ...] | None]]:
@@ -120,6 +112,7 @@ class _Reader:
         self.extents: dict[str, int] = {}
         self.axes: dict[str, ir.Var] = {}
         self.unnamed = itertools.count(1)
+        self.reading = new_reading()
 
     def function(self, func: Any) -> ir.Function:
         params = [self.var(p) for p in func.params]
@@ -229,7 +222,9 @@ class _Reader:
         self.statement(s.body, out)
 
     def read_Bind(self, s: Any, out: list[ir.Stmt]) -> None:
-        out.append(ir.Let(self.var(s.var), self.expr(s.value), self.site))
+        var, value = self.var(s.var), self.expr(s.value)
+        self.reading.bound(var, value)
+        out.append(ir.Let(var, value, self.site))
 
     def read_AllocBuffer(self, s: Any, out: list[ir.Stmt]) -> None:
         out.append(ir.Allocate(self.declare(s.buffer, None), self.site))
@@ -242,16 +237,16 @@ class _Reader:
             self.declare(s.buffer, s.data)
 
     def read_BufferStore(self, s: Any, out: list[ir.Stmt]) -> None:
-        out.append(
-            ir.Store(self.buffer(s.buffer), self.index(s.indices), self.expr(s.value), self.site)
-        )
+        buffer, index = self.buffer(s.buffer), self.index(s.indices)
+        self.reading.stored(buffer, index)
+        out.append(ir.Store(buffer, index, self.expr(s.value), self.site))
 
     def read_Evaluate(self, s: Any, out: list[ir.Stmt]) -> None:
         value = self.expr(s.value)
         if isinstance(value, ir.Call) and value.name in _JUMPS:
             out.append(ir.Jump(_JUMPS[value.name], self.site))
         elif isinstance(value, ir.Call):
-            out.append(ir.Evaluate(value, self.site))
+            out.extend(self.reading.statements(value))
 
     def read_AssertStmt(self, s: Any, out: list[ir.Stmt]) -> None:
         message = "".join(str(p.value) for p in s.message_parts)
@@ -310,10 +305,12 @@ class _Reader:
             return ir.Const(float(e.value), _dtype(e.ty))
         if kind == "StringImm":
             return ir.Const(str(e.value), "str")
-        if kind == "BufferLoad":
-            return ir.Load(self.buffer(e.buffer), self.index(e.indices), _dtype(e.ty))
+        if kind in ("BufferLoad", "TensorLoad"):
+            return ir.Load(self.buffer(buffer_of(e)), self.index(e.indices), _dtype(e.ty))
         if kind == "Cast":
             return ir.Cast(self.expr(e.value), _dtype(e.ty))
+        if kind == "BitwiseNot":
+            return ir.Unary("bitnot", self.expr(e.a), _dtype(e.ty))
         if kind == "Not":
             return ir.Unary("not", self.expr(e.a), "bool")
         if kind == "Select":
@@ -325,12 +322,17 @@ class _Reader:
             return ir.Vector(self.expr(e.value), None, int(e.lanes), _dtype(e.ty))
         if kind == "Call":
             return self.call(e)
+        if kind == "Shuffle":
+            found = lanes(e, self.expr)
+            if found is not None and len(found) == 1:
+                return found[0]
         raise UnsupportedInstruction(
             f"{self.site}: the simulator has no meaning for the TIR expression {kind}"
         )
 
     def call(self, e: Any) -> ir.Expr:
         name = str(e.op.name) if hasattr(e.op, "name") else str(e.op.name_hint)
+        name = re.sub("^prim[.]", "tirx.", name)  # where TVM 0.27 keeps if_then_else and its like
         if name in _BINARY_CALLS:
             return ir.Binary(
                 _BINARY_CALLS[name], self.expr(e.args[0]), self.expr(e.args[1]), _dtype(e.ty)
@@ -341,7 +343,8 @@ class _Reader:
             condition, a, b = (self.expr(x) for x in e.args)
             return ir.Select(condition, a, b, _dtype(e.ty), lazy=True)
         if name == "tirx.reinterpret":
-            return ir.Cast(self.expr(e.args[0]), _dtype(e.ty), bits=True)
+            whole = scalar(e, self.expr)
+            return whole or ir.Cast(self.expr(e.args[0]), _dtype(e.ty), bits=True)
         if name == "tirx.address_of":
             load = self.expr(e.args[0])
             if isinstance(load, ir.Var):
@@ -353,7 +356,8 @@ class _Reader:
             return ir.Address(load.buffer, load.index)
         if name == "tirx.buffer_data":
             return ir.Address(self.buffer(e.args[0]), ir.Const(0, "int32"))
-        return ir.Call(name, [self.expr(a) for a in e.args], _dtype(e.ty), self.site)
+        call = ir.Call(name, [self.expr(a) for a in e.args], _dtype(e.ty), self.site)
+        return self.reading.expression(call)
 
 
 def _dtype(ty: Any) -> str:

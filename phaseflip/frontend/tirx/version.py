@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 from phaseflip.errors import BadInput
 
-SUPPORTED_TVM = "0.26"
-"""The TVM release series whose intrinsics `decode_0_26` decodes."""
+RELEASES = {"0.26": "0.26.0", "0.27": "0.27.0.post1"}
+"""Release series of apache-tvm whose dialect is decoded -> the release of it that is tested."""
 
-INSTALL = f"run `pip install apache-tvm=={SUPPORTED_TVM}.0 apache-tvm-ffi==0.1.15.post2`"
+INSTALL = f"run `pip install apache-tvm=={RELEASES['0.26']} apache-tvm-ffi==0.1.15.post2`"
+
+_READS = (
+    f"phaseflip reads the IR of apache-tvm {' and '.join(f'{series}.x' for series in RELEASES)}"
+)
 
 
 def check_tvm_version() -> None:
@@ -21,10 +27,21 @@ def check_tvm_version() -> None:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [""])[-1].strip()
         raise BadInput(
-            f"apache-tvm {SUPPORTED_TVM}.x cannot be imported ({type(error).__name__}: {reason}); {INSTALL}"
+            f"{_READS}, and none can be imported ({type(error).__name__}: {reason}); {INSTALL}"
         ) from error
     version = getattr(tvm, "__version__", "of unknown version")
-    if not version.startswith(SUPPORTED_TVM + "."):
-        raise BadInput(
-            f"phaseflip reads the IR of apache-tvm {SUPPORTED_TVM}.x, but apache-tvm {version} is installed; {INSTALL}"
-        )
+    if _series(version) not in RELEASES:
+        raise BadInput(f"{_READS}, but apache-tvm {version} is installed; {INSTALL}")
+
+
+def installed_series() -> str:
+    """The series of the installed apache-tvm, "0.26" or "0.27", without importing it; the first one where none is."""
+    try:
+        series = _series(importlib.metadata.version("apache-tvm"))
+    except importlib.metadata.PackageNotFoundError:
+        series = ""
+    return series if series in RELEASES else next(iter(RELEASES))
+
+
+def _series(version: str) -> str:
+    return ".".join(version.split(".")[:2])

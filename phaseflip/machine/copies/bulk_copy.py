@@ -22,6 +22,7 @@ from ..operation import ThreadOperation
 from ..pipes import Awaited
 from ..sync.mbarrier import Mbarrier, barrier_at, check_init_fence
 from ..sync.mbarrier_instructions import intended_phase
+from ..threads.warp import begun
 
 if TYPE_CHECKING:
     from ...ir.place import Place
@@ -180,6 +181,7 @@ def copy_to(
 def start_load(g: Group, place: Place, thread: int, copies: list[Copy]) -> None:
     """A thread issues a load: its copies may land in any order with those of other loads."""
     for copy in copies:
+        copy.barrier.touch("issue", copy.phase)
         copy.barrier.loads_in_flight[copy.phase] += 1
     load = Load(g.cta, place, thread, copies)
     g.cta.cluster.issue(None, load)
@@ -375,8 +377,4 @@ def cp_async_bulk_wait_group(
             writes = ((newer, store.write) for newer, store in groups.uncovered(reads_only))
             g.cta.detector.wait_group(g, place, newest, reads, False)
             g.cta.detector.wait_group(g, place, newest, writes, reads_only)
-    wait = BulkWait(g, newest, reads_only)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, BulkWait(g, newest, reads_only))

@@ -12,7 +12,7 @@ from ...findings import Finding, agree
 from ...ir.instruction import instruction
 from ...ir.program import EXIT
 from ..threads.divergence import Parted, split
-from ..threads.warp import WARP
+from ..threads.warp import WARP, begun
 from .named_barrier import Arrival, NamedBarrier
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ class BarrierWait:
 
     def finish(self, group: Group) -> None:
         """Everything that the threads of the phase did before is ordered before what follows."""
+        assert self.arrival.phase is not None
+        self.barrier.touch("finish", self.arrival.count, self.arrival.phase.number)
         if group.cta.detector is not None:
-            assert self.arrival.phase is not None
             group.cta.detector.acquire(group, self.arrival.phase.clock(), everything=True)
 
     def describe(self) -> str:
@@ -101,11 +102,7 @@ def meet(
         return split(g, g.lanes >> 5, g.pc, EXIT)
     g.cta.bytes["waits"] += g.warps
     found = _barrier(g, place, barrier, count)
-    wait = wait_of(found, _arrive(g, place, found, count, votes))
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait_of(found, _arrive(g, place, found, count, votes)))
 
 
 @instruction("bar.arrive", uniform=("barrier", "count"))
@@ -115,6 +112,7 @@ def bar_arrive(g: Group, place: Place, barrier: int, count: int) -> None:
     if g.warps == 1 or not g.cta.cluster.late_barriers:
         _arrive(g, place, found, count)
         return
+    found.touch("arrive", count, None)
     position, released = g.position(place), []
     for warp in g.warp_ids():
         inside = g.view(g.lanes >> 5 == warp)
@@ -133,6 +131,7 @@ def _arrive(
     arrival.votes = votes
     if g.cta.cluster.late_barriers:
         arrival.position = g.position(place)
+        barrier.touch("arrive", count, None)
         barrier.pending.append(arrival)
     else:
         barrier.arrive(g, arrival)

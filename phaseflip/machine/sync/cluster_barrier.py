@@ -17,6 +17,7 @@ from ...findings import Finding, agree
 from ...ir.instruction import instruction
 from ...ordering.knowledge import join
 from ..memory.load_store import RANK_SHIFT, SHARED_BASE
+from ..threads.warp import begun
 from .named_barrier import Round
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class ClusterRound(Round):
 
     __slots__ = ("near",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, number: int = 0) -> None:
+        super().__init__(number)
         self.near: dict[int, list[Clock]] = {}
 
 
@@ -63,6 +64,8 @@ class ClusterBarrier:
         fresh = threads[~again]  # an extra arrival does not count
         if not len(fresh):
             return
+        how = "fault" if again.any() else "arrive"
+        self.cluster.touch(("cluster",), how, self.round.number)
         self.entered[fresh] = self.round
         if clock is not None:
             self.round.clocks.append(clock)
@@ -73,6 +76,7 @@ class ClusterBarrier:
 
     def exited(self, g: Group) -> None:
         """The threads of a group have exited: nobody waits for them, and what they had arrived for counts no more."""
+        self.cluster.touch(("cluster",), "exit")
         threads = g.lanes + g.cta.first_component
         self.arrived -= sum(entered is self.round for entered in self.entered[threads])
         self.settle()
@@ -82,7 +86,7 @@ class ClusterBarrier:
         if self.arrived and self.arrived >= self.cluster.live_threads():
             self.arrived = 0
             self.round.complete = True
-            self.round = ClusterRound()
+            self.round = ClusterRound(self.round.number + 1)
 
 
 class ClusterWait:
@@ -98,6 +102,8 @@ class ClusterWait:
 
     def finish(self, group: Group) -> None:
         """The threads learn what the round's threads knew; they may arrive again."""
+        for entered in self.rounds:
+            group.cta.cluster.touch(("cluster",), "finish", entered.number)
         self.barrier.entered[self.threads] = None
         if group.cta.detector is not None:
             for entered in self.rounds:
@@ -151,10 +157,7 @@ def barrier_cluster_wait(g: Group, place: Place, aligned: bool) -> ClusterWait |
             "let every thread that waits arrive first, once for each wait",
         )
     wait = ClusterWait(barrier, g)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)
 
 
 @instruction("barrier.cluster.sync", waits=True)

@@ -112,6 +112,7 @@ class Mbarrier:
 
     def initialise(self, place: Place, expected: int) -> None:
         """mbarrier.init. What has arrived before counts, as if the init had come first."""
+        self.touch("init")
         early = self.expected - self.pending
         self.initialised, self.abandoned, self.init_place = True, False, place
         self.expected, self.pending = expected, max(expected - early, 0)
@@ -157,18 +158,25 @@ class Mbarrier:
         """
         end = self.ends.get(self.phase - 1)
         early = end is not None and consumed < self.phase - 1 and not knows(end)
-        arrival = Arrival(place, who, threads)
+        arrival, phase = Arrival(place, who, threads), self.phase
+        fault = early or count > self.pending or phase in self.undecided
         if early or count > self.pending:
             self._report_over_arrival(arrival, count, early)
             before = [t for known in self.arrivals.get(self.phase - 1, ()) for t in known.threads]
             if early and not set(threads) <= set(before):
                 self.started -= count
+                self.touch("fault")
                 return
             count = min(count, self.pending)
         self._release(clock, remote)
         self.arrivals.setdefault(self.phase, []).append(arrival)
         self.pending -= count
         self._settle_bytes(place)
+        self.touch("fault" if fault else "end" if self.phase > phase else "arrive", phase)
+
+    def touch(self, how: str, phase: int | None = None) -> None:
+        """The step that runs uses this object; see `dependence.py`."""
+        self.cta.cluster.touch(("mbarrier", self.full_name), how, phase)
 
     def _report_over_arrival(self, arrival: Arrival, count: int, early: bool) -> None:
         """If threads have arrived at one place twice for a phase they are named; else, of the arrivals that are too many
@@ -202,6 +210,7 @@ class Mbarrier:
         """`nbytes` that were meant for `phase` have arrived; they release `clock`. thread: the component that sent them."""
         self._release(clock, False)
         if phase < self.phase:
+            self.touch("fault")
             if (place, thread) in self.sent.get(phase, ()):
                 self.repeats.add(phase)
             self._report_overrun(place, phase)
@@ -213,7 +222,9 @@ class Mbarrier:
             return
         self.sent.setdefault(phase, set()).add((place, thread))
         self.tx -= nbytes
+        now, fault = self.phase, phase != self.phase or (self.pending == 0 and self.tx < 0)
         self._settle_bytes(place)
+        self.touch("fault" if fault else "end" if self.phase > now else "arrive", phase)
 
     def _release(self, clock: Clock | None, remote: bool) -> None:
         """Add a clock to what arrivals have released; what threads of another CTA release is out of a CTA's scope."""
@@ -308,6 +319,7 @@ def barrier_at(g: Group, place: Place, address: int) -> Mbarrier:
     if array is not None and offset >= array.first + array.nbytes and not found.is_of(array.name):
         end = findings.past_the_end(found, place, str(g), array, offset)
         cta.cluster.findings.add(end, "array")
+    found.touch("use")
     if detector is None:
         visible = found.initialised
     else:

@@ -16,6 +16,7 @@ from ...ordering.happens_before import FreshWait
 from ...ordering.knowledge import Clock
 from ..memory.load_store import MBARRIER_BYTES
 from ..threads.divergence import Parted, split
+from ..threads.warp import begun
 from . import mbarrier_report as findings
 from .cluster_barrier import peer_address
 from .mbarrier import MAX_COUNT, NEVER, Init, Mbarrier, barrier_at
@@ -133,6 +134,7 @@ def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None
     """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [addr], txCount: expect txCount more bytes, each lane; no arrival."""
     barrier = barrier_at(g, place, mbar)
     if barrier is not None:
+        barrier.touch("expect")
         barrier.expect_tx(tx_count, g.n)
 
 
@@ -196,10 +198,7 @@ def mbarrier_try_wait_parity(
     if isinstance(parts, Parted):
         return parts
     wait = parts[0][1] if len(parts) == 1 else LanesWait(parts)
-    if wait is None or not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return None if wait is None else begun(g, wait)
 
 
 def own_barrier(g: Group, place: Place, mbar: int) -> Mbarrier:
@@ -244,6 +243,7 @@ def _wait(
     known = known_phase(g, barrier, consumed)
     if known + 1 & 1 != parity:
         # Hardware passes at once if no later phase has completed, and these threads know of none.
+        barrier.touch("pass")
         if known != consumed:
             report_if_lapped(g, barrier, known, place)
             if known < 0:

@@ -42,6 +42,9 @@ class Poll(LanesWait):
     def finish(self, group: Group) -> None:
         """True for the lanes whose phase is over, which acquire; false for the others."""
         over = [wait is None or wait.ready() for _, wait in self.parts]
+        for _, wait in self.parts:
+            if wait is not None and not wait.ready():
+                wait.barrier.touch("look")  # depends on whatever else is done to the barrier
         done = [
             (part, wait if yes else None)
             for (part, wait), yes in zip(self.parts, over, strict=True)

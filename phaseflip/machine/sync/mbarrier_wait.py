@@ -35,6 +35,7 @@ class MbarrierWait:
 
     def finish(self, group: Group) -> None:
         """Acquire what was released up to the end of the phase."""
+        self.barrier.touch("finish", self.phase)
         report_if_lapped(group, self.barrier, self.phase, self.place)
         consume(group, self.barrier, self.phase, self.place, self.scope)
 

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 
 class Round:
-    """One phase of a barrier, and what its threads knew when they arrived."""
+    """One phase of a barrier, by its number, and what its threads knew when they arrived."""
 
-    __slots__ = ("complete", "clocks", "_joined")
+    __slots__ = ("number", "complete", "clocks", "_joined")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
         self.complete = False
         self.clocks: list[Clock] = []
         self._joined: Clock | None = None
@@ -50,8 +51,8 @@ class Phase(Round):
 
     __slots__ = ("arrivals",)
 
-    def __init__(self, arrivals: list[Arrival]) -> None:
-        super().__init__()
+    def __init__(self, number: int, arrivals: list[Arrival]) -> None:
+        super().__init__(number)
         self.complete, self.arrivals = True, arrivals
         self.clocks = [a.clock for a in arrivals if a.clock is not None]
 
@@ -109,8 +110,20 @@ class NamedBarrier:
         named = self.named(count)
         return sum(len(a.lanes) for a in self.pending if self.named(a.count) == named)
 
+    def phases(self) -> int:
+        """How many phases are complete."""
+        return 0 if self.last is None else self.last.number + 1
+
+    def touch(self, how: str, count: int | None, phase: int | None) -> None:
+        """The step that runs uses this barrier; see `dependence.py`. phase: None where the phases are made up late."""
+        cluster, rank = self.cta.cluster, self.cta.rank
+        cluster.touch(("bar", rank, self.number), how, (count, phase))
+        if count is None and how == "arrive":
+            cluster.touch(("live", rank), "use")
+
     def arrive(self, g: Group, arrival: Arrival) -> None:
         """A group arrives; the phase completes with its last thread. UncertainBarrier where a schedule could matter."""
+        self.touch("arrive", arrival.count, self.phases())
         self._check_certain(g, arrival)
         self.pending.append(arrival)
         self.settle()
@@ -140,7 +153,7 @@ class NamedBarrier:
 
     def _complete(self, arrivals: list[Arrival]) -> None:
         """These arrivals make a phase."""
-        self.last = phase = Phase(arrivals)
+        self.last = phase = Phase(self.phases(), arrivals)
         for arrival in arrivals:
             arrival.phase = phase
         findings.judge_phase(self, arrivals)

@@ -18,6 +18,7 @@ from ...races.detector import TMEM_BANDS
 from ..memory.load_store import store
 from ..threads.collectives import by_one_warp, one_warp
 from ..threads.divergence import Parted, split
+from ..threads.warp import begun
 from .layout import COLUMNS
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class TensorMemory:
 
     kind = "tmem"
 
-    def __init__(self, threads: int = LANES) -> None:
+    def __init__(self, threads: int = LANES, rank: int = 0) -> None:
+        self.rank = rank
         self.words = np.full((LANES, COLUMNS), POISON, np.uint32)
         self.floats = self.words.view(np.float32)
         self.allocations: dict[int, tuple[int, Place]] = {}
@@ -49,6 +51,8 @@ class TensorMemory:
         self.reads = np.zeros((-(-threads // LANES), TMEM_BANDS, COLUMNS), np.int32)
         self.pair_frees: list[tuple[Any, slice]] = []
         """Accesses of tcgen05.dealloc by the other CTA of the pair, with the columns: none may come after."""
+        self.forgotten: list[tuple[Any, slice, Any, Any]] = []
+        """Deallocations, the columns, and `writes` and `reads` as they were: what is still in flight may race with those."""
         self.ever_allocated = np.zeros(COLUMNS, bool)
         self.executed_by: dict[Any, set[int]] = {}
         """Position of an allocation or of giving up the permit -> the warps that have executed it."""
@@ -167,6 +171,7 @@ class AllocationWait:
 
     def finish(self, group: Group) -> None:
         """Take the columns, and write their address as a weak store of the warp."""
+        _touch(self.cta, "alloc", "change")
         tmem, start = self.cta.tmem, self.start()
         assert start is not None
         tmem.allocations[start] = (self.columns, self.place)
@@ -187,6 +192,12 @@ class AllocationWait:
         if self.pair is not None and not self.pair.complete:
             return f"tcgen05.alloc of {self.columns} columns: the other CTA of the pair has not reached its own"
         return f"tcgen05.alloc of {self.columns} columns; allocated are {held or 'none'}"
+
+
+def _touch(cta: CTA, key: str, how: str) -> None:
+    """The step that runs uses the allocations of a CTA ("alloc"), or what it may still ask for ("permit"); see
+    `dependence.py`."""
+    cta.cluster.touch((key, cta.rank), how)
 
 
 def _bad_allocation(
@@ -237,12 +248,12 @@ def tcgen05_alloc(
         )
     by_one_warp(g, place)
     tmem.last_request = n_columns
+    _touch(g.cta, "permit", "change")
+    for cta in [g.cta] if cta_group == 1 else g.cta.cluster.pair(g.cta):
+        _touch(cta, "alloc", "look")
     pair = None if cta_group == 1 else _join_pair(g, place, n_columns)
     wait = AllocationWait(place, g.cta, n_columns, dst, pair)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)
 
 
 def _join_pair(g: Group, place: Place, columns: int) -> PairAllocation:
@@ -325,7 +336,7 @@ def _of_the_pair(g: Group, place: Place, cta_group: int) -> PairWait | None:
         return None
     g.cta.tmem.executed.setdefault(place.mnemonic, []).extend([place] * g.warps)
     wait = PairWait(place, g.cta, _peer(g.cta))
-    return None if wait.ready() else wait
+    return begun(g, wait)
 
 
 @instruction("tcgen05.dealloc", waits=True, uniform=("taddr", "n_columns"))
@@ -339,6 +350,7 @@ def tcgen05_dealloc(
     """
     g.cta.cluster.use_cta_group(place, cta_group)
     tmem, column = g.cta.tmem, split_address(taddr)[1]
+    _touch(g.cta, "alloc", "change")
     if not g.whole_warps():
         one_warp(g, place)
     for _ in range(g.warps):  # every warp that executes it frees
@@ -376,4 +388,5 @@ def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> P
     g.cta.cluster.use_cta_group(place, cta_group)
     by_one_warp(g, place)
     g.cta.tmem.relinquished = True
+    _touch(g.cta, "permit", "change")
     return _of_the_pair(g, place, cta_group)

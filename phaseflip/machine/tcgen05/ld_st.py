@@ -19,6 +19,7 @@ from ..memory.load_store import LOCAL_BASE
 from ..pipes import Awaited
 from ..threads.collectives import one_warp
 from ..threads.registers import check_registers, start_loading, write_registers
+from ..threads.warp import begun
 from .allocation import WORD, split_address
 from .layout import columns_touched, first_lane, lanes_touched, ld_registers
 
@@ -239,10 +240,7 @@ def _wait_transfers(g: Group, place: Place, kind: str) -> TransfersWait | None:
     if not g.whole_warps():
         one_warp(g, place)
     wait = TransfersWait(g, kind)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)
 
 
 @instruction("tcgen05.wait::ld", waits=True)

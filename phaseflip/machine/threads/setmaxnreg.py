@@ -14,6 +14,7 @@ from ...errors import KernelFault
 from ...findings import Finding, agree
 from ...ir.instruction import instruction
 from ...ordering.knowledge import SEEN
+from .warp import begun
 
 if TYPE_CHECKING:
     from ...ir.place import Place
@@ -83,6 +84,7 @@ class RegistersWait:
 
     def finish(self, group: Group) -> None:
         """Take them."""
+        group.cta.cluster.touch(("pool", group.cta.rank), "take")
         self.pool.change(self.warps, self.count)
 
     def most(self) -> int:
@@ -141,9 +143,12 @@ def setmaxnreg(g: Group, place: Place, action: str, count: int) -> RegistersWait
             )
         )
         return None
-    if pool.change(warps, count):
+    first = all(len(pool.executed[warp]) == 1 for warp in warps)
+    g.cta.cluster.touch(("pool", g.cta.rank), action if first else "again")
+    if action == "dec":
+        pool.change(warps, count)
         return None
-    return RegistersWait(pool, warps, count)
+    return begun(g, RegistersWait(pool, warps, count))
 
 
 def _check_rendezvous(g: Group, place: Place, warp: int) -> None:

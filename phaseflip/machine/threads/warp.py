@@ -39,6 +39,17 @@ class Wait(Protocol):
         """One line: what is waited for, and what it still lacks."""
 
 
+def begun(g: Group, wait: Any) -> Any:
+    """What an instruction that waits returns: None if the wait is over, which then has been finished, else the wait.
+
+    Where the schedule cuts runs into steps, a wait that is over ends the step too.
+    """
+    if g.cta.cluster.recorder is not None or not wait.ready():
+        return wait
+    wait.finish(g)
+    return None
+
+
 class Group:
     """Threads of one CTA that execute together.
 

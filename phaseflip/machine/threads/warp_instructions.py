@@ -46,15 +46,18 @@ def shfl_sync_idx(g: Group, place: Place, mask: Any, value: Any, source: Any, wi
 def elect_sync(g: Group, place: Place) -> Any:
     """elect.sync d|p, membermask: true in one lane of each warp; the lowest active one, as on today's hardware.
 
-    The mask is of all lanes (TVM's): each waits until all of them execute an elect.sync.
+    PTX leaves open which lane that is, but it is the same one every time for the same mask. A schedule that explores tries
+    the highest too. The mask is of all lanes (TVM's): each waits until all of them execute an elect.sync.
     """
     _meet(g, place, FULL_MASK)
     if g.n == 1:
         return 1
-    warp = g.lanes >> 5
-    leader = np.empty(g.n, np.int64)
-    leader[0] = 1
-    leader[1:] = warp[1:] != warp[:-1]
+    cluster, warp = g.cta.cluster, g.lanes >> 5
+    if cluster.recorder is not None:
+        cluster.recorder.elections = True
+    leader = np.zeros(g.n, np.int64)
+    _, first, count = np.unique(warp, return_index=True, return_counts=True)
+    leader[first + np.minimum(cluster.leader, count - 1)] = 1
     return leader
 
 

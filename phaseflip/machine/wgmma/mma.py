@@ -31,6 +31,7 @@ from ..memory.load_store import RAW, register_columns
 from ..operands.matrix_descriptor import ENCODE, operand_units, reads_past_the_end
 from ..pipes import Awaited
 from ..threads.registers import start_loading, write_registers
+from ..threads.warp import begun
 from .operands import WARPS, decode_descriptor, fragment
 
 if TYPE_CHECKING:
@@ -394,7 +395,4 @@ def wgmma_wait_group(g: Group, place: Place, newest: int) -> WgmmaWait | None:
     if not _whole_warps(g, place):
         return None
     wait = WgmmaWait(g, newest)
-    if not wait.ready():
-        return wait
-    wait.finish(g)
-    return None
+    return begun(g, wait)

@@ -17,6 +17,8 @@ from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
 from ....ir.nodes import Site
 from ..places import LINE_MARK, marked_site, statement_site
+from ..tvm_names import Region, buffer_of
+from .calls import Calls, new_calls
 from .expressions import marked, memory, occurs, statement_text
 
 Path = tuple[tuple[str, int], ...]
@@ -54,11 +56,14 @@ class Statement:
     name: str
     file: str
     line: int
+    calls: Calls = field(repr=False)
 
     @property
     def args(self) -> list[Any]:
-        """Arguments of a call or of a tile primitive."""
-        return list(self.node.args if self.name.startswith("tile.") else self.node.value.args)
+        """Arguments of a call, in the order of its name, or of a tile primitive."""
+        if self.name.startswith("tile."):
+            return list(self.node.args)
+        return self.calls.arguments(self.node.value)
 
     @property
     def text(self) -> str:
@@ -73,14 +78,14 @@ class Statement:
     @property
     def scopes(self) -> list[str]:
         """Memory of every buffer region of a tile primitive, in order: "global", "shared", "tmem", "local"."""
-        return [memory(r.buffer) for r in self.regions]
+        return [memory(buffer_of(r)) for r in self.regions]
 
     @property
     def regions(self) -> list[Any]:
         """Buffer regions among the arguments of a tile primitive, in order (destination first)."""
         if not self.name.startswith("tile."):
             return []
-        return [a for a in self.node.args if isinstance(a, tirx.BufferRegion)]
+        return [a for a in self.node.args if isinstance(a, Region)]
 
     @property
     def declares(self) -> bool:
@@ -115,6 +120,7 @@ class Code:
     def __init__(self, func: Any) -> None:
         self.func = func
         self.statements: list[Statement] = []
+        self.calls = new_calls()
         self._file, self._line = "", 0
         self._read(func.body, (), "body")
         self._at = {s.path: s for s in self.statements}
@@ -129,10 +135,24 @@ class Code:
             if site is not None:
                 self._file, self._line = site.file, site.line
             here = (*path, (slot, i))
-            self.statements.append(Statement(here, inner, _name(inner), self._file, self._line))
+            self.calls.note(inner)
+            name = self._name(inner)
+            self.statements.append(Statement(here, inner, name, self._file, self._line, self.calls))
             for block in _BLOCKS.get(type(inner).__name__, ()):
                 if getattr(inner, block) is not None:
                     self._read(getattr(inner, block), here, block)
+
+    def _name(self, node: Any) -> str:
+        kind = type(node).__name__
+        if kind == "Evaluate":
+            return (
+                "nothing"
+                if getattr(node.value, "op", None) is None
+                else self.calls.name(node.value)
+            )
+        if isinstance(node, tirx.TilePrimitiveCall):
+            return str(node.op.name).removeprefix("tirx.")
+        return _NAMES.get(kind, kind)
 
     # -- finding statements -----------------------------------------------------------------------------------------
     def named(self, *names: str) -> list[Statement]:
@@ -334,13 +354,3 @@ _NAMES = {
     "IfThenElse": "if", "For": "for", "While": "while", "BufferStore": "store",
     "AllocBuffer": "allocate", "DeclBuffer": "declare", "ScopeIdDefStmt": "scope", "AttrStmt": "attribute",
 }  # fmt: skip
-
-
-def _name(node: Any) -> str:
-    kind = type(node).__name__
-    if kind == "Evaluate":
-        op = getattr(node.value, "op", None)
-        return "nothing" if op is None else str(getattr(op, "name", "call")).removeprefix("tirx.")
-    if isinstance(node, tirx.TilePrimitiveCall):
-        return str(node.op.name).removeprefix("tirx.")
-    return _NAMES.get(kind, kind)

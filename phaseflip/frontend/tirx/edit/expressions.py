@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvm import DataType, arith, tirx
+from tvm import DataType, tirx
 from tvm.ir import Call, Range
-from tvm.tirx.stmt_functor import post_order_visit, substitute
+from tvm_ffi import structural_map, structural_walk
 
 from ..places import LINE_MARK
 from ..reader import unmark_lines
+from ..tvm_names import Analyzer, StringImm, buffer_of
+from .calls import new_calls
 
 if TYPE_CHECKING:
     from .code import Statement
@@ -26,14 +28,7 @@ def memory(buffer: Any) -> str:
 def occurs(variable: Any, node: Any) -> bool:
     """Whether a variable or buffer occurs anywhere in a statement or expression."""
     found: list[Any] = []
-
-    def visit(n: Any) -> None:
-        uses = [n, getattr(n, "buffer", None)]
-        if isinstance(n, tirx.TilePrimitiveCall):
-            uses += [getattr(a, "buffer", None) for a in n.args]
-        found.extend(u for u in uses if u is not None and u.same_as(variable))
-
-    post_order_visit(node, visit)
+    structural_walk(node, (tirx.Var, lambda v: found.append(v) if v.same_as(variable) else None))
     return bool(found)
 
 
@@ -42,10 +37,10 @@ def upper_bound(condition: Any, register: Any) -> int | None:
     found = []
 
     def visit(n: Any) -> None:
-        if isinstance(n, tirx.LT) and occurs(register, n.a) and integer(n.b) is not None:
+        if occurs(register, n.a) and integer(n.b) is not None:
             found.append(integer(n.b))
 
-    post_order_visit(condition, visit)
+    structural_walk(condition, (tirx.LT, visit))
     return found[0] if found else None
 
 
@@ -67,10 +62,13 @@ def value_of(register: Any) -> Any:
 def calls(node: Any, name: str) -> bool:
     """Whether an expression calls the intrinsic of that name ("ptx.elect_sync")."""
     found = []
-    post_order_visit(
-        node,
-        lambda n: found.append(n) if isinstance(n, Call) and n.op.name == f"tirx.{name}" else None,
-    )
+    known = new_calls()
+
+    def visit(call: Any) -> None:
+        if known.name(call) == name:
+            found.append(call)
+
+    structural_walk(node, (Call, visit))
     return bool(found)
 
 
@@ -90,9 +88,9 @@ def with_argument(s: Statement, i: int, value: Any) -> Any:
 
 def with_operands(s: Statement, values: Mapping[int, Any]) -> Any:
     """The node of a call or of a tile primitive with the arguments at these positions replaced."""
-    args = [values.get(i, old) for i, old in enumerate(s.args)]
     if s.name.startswith("tile."):
-        return s.node.replace(args=args)
+        return s.node.replace(args=[values.get(i, old) for i, old in enumerate(s.args)])
+    args = s.calls.with_arguments(s.node.value, values)
     return tirx.Evaluate(rebuilt_call(s.node.value, args), s.node.span)
 
 
@@ -116,7 +114,9 @@ def with_condition(s: Statement, condition: Any) -> Any:
 
 def with_value(s: Statement, value: Any) -> Any:
     """The node of a store of another value."""
-    return tirx.BufferStore(s.node.buffer, value, s.node.indices, s.node.predicate, s.node.span)
+    predicate = getattr(s.node, "predicate", None)  # TVM 0.27 has none
+    more = {} if predicate is None else {"predicate": predicate}
+    return tirx.BufferStore(s.node.buffer, value, s.node.indices, span=s.node.span, **more)
 
 
 def with_range(s: Statement, start: Any, extent: Any) -> Any:
@@ -134,13 +134,13 @@ def with_name(s: Statement, name: str, args: Iterable[Any] = ()) -> Any:
 
 def exchanged(node: Any, variables: Mapping[Any, Any]) -> Any:
     """The node with variables (or buffers) replaced; it keeps its spans."""
-    return substitute(node, dict(variables))
+    return structural_map(node, (tirx.Var, lambda v: variables.get(v, v)))
 
 
 def evaluated(e: Any, values: Mapping[Any, int]) -> Any:
     """The expression for constant values of some variables, folded."""
     constants = {v: number(v, value) for v, value in values.items()}
-    return arith.Analyzer().simplify(substitute(e, constants))
+    return Analyzer().simplify(exchanged(e, constants))
 
 
 def rebuilt_call(call: Any, args: Sequence[Any]) -> Any:
@@ -196,19 +196,19 @@ def moved_element(address: Any, step: int) -> Any:
     *rows, last = load.indices
     index = integer(last)
     if index is None:
-        extent = load.buffer.shape[-1]
+        extent = buffer_of(load).shape[-1]
         moved = tirx.floormod(last + number(last, step), number(last, int(extent)))
     elif index + step < 0:
         return None
     else:
         moved = number(last, index + step)
-    return rebuilt_call(address, [tirx.BufferLoad(load.buffer, [*rows, moved])])
+    return rebuilt_call(address, [tirx.BufferLoad(buffer_of(load), [*rows, moved])])
 
 
 def at_element(address: Any, i: int) -> Any:
     """address_of(buffer[...]) -> address_of(buffer[i])"""
     load = address.args[0]
-    element = tirx.BufferLoad(load.buffer, [number(load.indices[0], i)])
+    element = tirx.BufferLoad(buffer_of(load), [number(load.indices[0], i)])
     return rebuilt_call(address, [element])
 
 
@@ -221,7 +221,8 @@ def with_last_extent(region: Any, extent: int) -> Any:
     """The region with another number of columns."""
     *rows, columns = region.region
     return tirx.BufferRegion(
-        region.buffer, [*rows, Range.from_min_extent(columns.min, number(columns.extent, extent))]
+        buffer_of(region),
+        [*rows, Range.from_min_extent(columns.min, number(columns.extent, extent))],
     )
 
 
@@ -229,12 +230,12 @@ def with_column(region: Any, step: Any) -> Any:
     """The region that begins `step` columns further."""
     *rows, columns = region.region
     moved = Range.from_min_extent(columns.min + step, columns.extent)
-    return tirx.BufferRegion(region.buffer, [*rows, moved])
+    return tirx.BufferRegion(buffer_of(region), [*rows, moved])
 
 
 def region_bytes(region: Any) -> int:
     """Size of a region of constant extents."""
-    count = element_bytes(region.buffer)
+    count = element_bytes(buffer_of(region))
     for r in region.region:
         count *= int(r.extent)
     return count
@@ -268,7 +269,7 @@ def marked(node: Any, s: Statement) -> Any:
         return node
     if node.span is not None:
         return node
-    return tirx.AttrStmt(tirx.StringImm(s.file), LINE_MARK, tirx.IntImm("int32", s.line), node)
+    return tirx.AttrStmt(StringImm(s.file), LINE_MARK, tirx.IntImm("int32", s.line), node)
 
 
 def script(func: Any) -> str:
@@ -324,7 +325,7 @@ def flipped(parity: Any) -> Any:
 
 def text(value: str) -> Any:
     """A constant string."""
-    return tirx.StringImm(value)
+    return StringImm(value)
 
 
 def int32(value: int) -> Any:

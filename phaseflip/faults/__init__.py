@@ -2,7 +2,8 @@
 
 `catalogue()` are mistakes that people have made and published; `mutations()` are generic operators that find their sites
 by themselves; `no_op()` is the control. A fault is one decorated function in a file of `mistakes/` (the catalogue) or
-`operators/`: files there are found by themselves.
+`operators/`: files there are found by themselves. fault: what one is. example: one in source, which is its test. sites,
+rings: where things stand in a kernel. Imports gemm, frontend and all before them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One hardware unit per file: its state, its instructions, its ordering rule.
 
-Importing this package registers every instruction.
+threads, memory, sync, copies, tcgen05, wgmma, operands: the units. cta: one CTA and its cluster. pipes, operation:
+asynchronous operations in flight. Importing this package registers every instruction. It imports races and all before it.
 """
 
 from .copies import bulk_copy, cp_async, tma

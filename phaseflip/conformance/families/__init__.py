@@ -1,1 +1,1 @@
-"""families."""
+"""One family of generated kernels a file; each declares what can vary."""

@@ -1,1 +1,1 @@
-"""Faults of the catalogue: mistakes that people have made and published, one file a group of kernels."""
+"""The catalogue: mistakes that people have made and published, one section a file. Files are found by themselves."""

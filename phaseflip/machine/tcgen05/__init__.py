@@ -1,1 +1,1 @@
-"""tcgen05."""
+"""The tensor core of Blackwell and its memory: allocation, layout, mma, commit, cp, ld_st, instruction_descriptor."""

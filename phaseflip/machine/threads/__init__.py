@@ -1,1 +1,1 @@
-"""threads."""
+"""Threads: converged groups, registers, divergence, what a warp does as one; setmaxnreg, launch control, hints."""

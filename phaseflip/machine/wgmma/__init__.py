@@ -1,1 +1,1 @@
-"""wgmma."""
+"""The tensor core of Hopper: wgmma and where its operands lie."""

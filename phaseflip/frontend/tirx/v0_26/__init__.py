@@ -1,1 +1,1 @@
-"""v0_26."""
+"""How TVM 0.26 spells instructions: tables of decoders. Nothing else may depend on its names."""

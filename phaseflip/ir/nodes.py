@@ -1,6 +1,6 @@
-"""The final device IR as plain Python values: what `tir.py` reads out of TVM and everything else works on.
+"""The final device IR as plain Python values: what the front end reads out of TVM and everything else works on.
 
-No module but `tir.py`, `lowering.py` and `instructions.py` ever touches a TVM object: looking up one attribute of one
+Nothing beyond the front end ever touches a TVM object: looking up one attribute of one
 costs more than an addition, and a run looks them up millions of times.
 """
 

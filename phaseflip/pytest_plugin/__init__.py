@@ -6,7 +6,7 @@ with ``schedule`` once per schedule name; the fixture ``device`` is "sim" or "cu
 kernel carry the mark ``xdist_group``, so with ``--dist loadgroup`` they share a worker. Hypothesis
 profiles: dev (default), ci (default where the environment variable CI is set; the same examples
 every time) and deep, which alone looks for the smallest failing example. Times on a GPU and their
-baselines are in `pytest_baselines`.
+baselines are in `baselines`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only module that walks or rewrites TVM IR: reading it into `device_ir`, and marking statements with user lines."""
+"""The only module that walks or rewrites TVM IR: reading it into `ir.nodes`, and marking statements with user lines."""
 
 from __future__ import annotations
 

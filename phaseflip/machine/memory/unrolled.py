@@ -1,4 +1,4 @@
-"""Moves of all iterations of a loop at once: the same meaning as in `memory.py`, with iterations as a first axis.
+"""Moves of all iterations of a loop at once: the same meaning as in `load_store`, with iterations as a first axis.
 
 Addresses come as (iterations, 1) or (iterations, lanes) arrays, or as one value for all.
 """

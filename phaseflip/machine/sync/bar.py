@@ -52,7 +52,14 @@ class BarrierWait:
         )
 
 
-@instruction("bar.sync", waits=True, uniform=("barrier", "count"))
+@instruction(
+    "bar.sync",
+    waits=True,
+    uniform=("barrier", "count"),
+    synchronises=True,
+    supplies=BarrierWait,
+    measure="CTA barriers",
+)
 def bar_sync(
     g: Group, place: Place, barrier: int, count: int | None
 ) -> BarrierWait | Parted | None:
@@ -64,7 +71,13 @@ def bar_sync(
     return meet(g, place, barrier, count)
 
 
-@instruction("barrier.sync", waits=True, uniform=("barrier", "count"))
+@instruction(
+    "barrier.sync",
+    waits=True,
+    uniform=("barrier", "count"),
+    synchronises=True,
+    supplies=BarrierWait,
+)
 def barrier_sync(
     g: Group, place: Place, barrier: int, count: int | None
 ) -> BarrierWait | Parted | None:
@@ -108,7 +121,7 @@ def meet(
     return None
 
 
-@instruction("bar.arrive", uniform=("barrier", "count"))
+@instruction("bar.arrive", uniform=("barrier", "count"), synchronises=True, supplies=BarrierWait)
 def bar_arrive(g: Group, place: Place, barrier: int, count: int) -> None:
     """bar.arrive a, b: arrive at barrier a, which b threads complete, without waiting."""
     found = _barrier(g, place, barrier, count)
@@ -160,7 +173,7 @@ def _barrier(g: Group, place: Place, number: int, count: int | None) -> NamedBar
     return g.cta.barriers.barrier(number)
 
 
-@instruction("fence")
+@instruction("fence", synchronises=True)
 def fence(g: Group, place: Place, sem: str, scope: str) -> None:
     """fence.sem.scope: releases what the thread did before to whoever observes its later relaxed arrivals or strong stores.
 

@@ -1,0 +1,38 @@
+"""How the installed release of TVM spells instructions: its tables of decoders, with what `@instruction` says itself."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from ... import machine
+from ...ir.instruction import REGISTRY
+from .arguments import Decoder, operands
+from .v0_26.intrinsics import DECODE_0_26, HELPERS_0_26
+from .version import SUPPORTED_TVM
+
+TABLES: dict[str, tuple[dict[str, Decoder], dict[str, Decoder]]] = {
+    "0.26": (DECODE_0_26, HELPERS_0_26),
+}
+"""Release series of TVM -> decoders by intrinsic, and by CUDA helper. A release is added here, with a folder beside v0_26."""
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One release: decoders by intrinsic ("tirx.ptx.ld"), and by CUDA helper that is called as source text."""
+
+    intrinsics: dict[str, Decoder]
+    helpers: dict[str, Decoder]
+
+
+@functools.cache
+def spelling(series: str = SUPPORTED_TVM) -> Spelling:
+    """Of a release series: its tables, and the spellings given with the instructions themselves."""
+    machine.load()
+    found = Spelling(*map(dict, TABLES[series]))
+    for mnemonic, definition in REGISTRY.items():
+        if series in definition.spelled:
+            name, *names = definition.spelled[series]
+            table = found.intrinsics if name.startswith("tirx.") else found.helpers
+            table[name] = operands(mnemonic, *names)
+    return found

@@ -1,1 +1,1 @@
-"""cli."""
+"""The command line: `python -m phaseflip`. One file a command; `main` parses, runs and reports."""

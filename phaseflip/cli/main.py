@@ -86,27 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"phaseflip {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    from phaseflip.cli.main import (
-        benchmark as cli_benchmark,
-    )
-    from phaseflip.cli.main import (
-        compare as cli_compare,
-    )
-    from phaseflip.cli.main import (
-        conformance as cli_conformance,
-    )
-    from phaseflip.cli.main import (
-        gpu as cli_gpu,
-    )
-    from phaseflip.cli.main import (
-        list as cli_list,
-    )
-    from phaseflip.cli.main import (
-        silicon as cli_silicon,
-    )
-    from phaseflip.cli.main import (
-        study as cli_study,
-    )
+    from phaseflip.cli import benchmark as cli_benchmark
+    from phaseflip.cli import compare as cli_compare
+    from phaseflip.cli import conformance as cli_conformance
+    from phaseflip.cli import gpu as cli_gpu
+    from phaseflip.cli import list as cli_list
+    from phaseflip.cli import silicon as cli_silicon
+    from phaseflip.cli import study as cli_study
 
     cli_list.add_commands(commands, common)
     run = commands.add_parser(

@@ -108,7 +108,7 @@ def _silicon(args: argparse.Namespace) -> Outcome:
 
 def _prepared(args: argparse.Namespace) -> dict[str, Any]:
     """The manifest of the folder, which is prepared if it is not; BadInput where it is of something else."""
-    from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
+    from phaseflip.silicon import mutants_on_gpu as silicon
 
     check_output(
         args.output,
@@ -148,8 +148,8 @@ def _prepared(args: argparse.Namespace) -> dict[str, Any]:
 def _launched(
     args: argparse.Namespace, manifest: dict[str, Any], device: str, rows: list[tuple[str, str]]
 ) -> Outcome:
-    from phaseflip.silicon.mutants_on_gpu import mutants_on_gpu as silicon
-    from phaseflip.silicon.mutants_on_gpu import report as silicon_report
+    from phaseflip.silicon import mutants_on_gpu as silicon
+    from phaseflip.silicon import report as silicon_report
 
     folder = Path(args.output)
     silicon.launch_all(folder, manifest, args.launches, args.restarts, args.jobs, _progress())

@@ -1,8 +1,8 @@
 """Faults: named rewrites of a kernel's IR, and which findings must name them.
 
 `catalogue()` are mistakes that people have made and published; `mutations()` are generic operators that find their sites
-by themselves; `no_op()` is the control. One file of this package per section: a new file is found by itself, and a fault
-is one decorated function in it.
+by themselves; `no_op()` is the control. A fault is one decorated function in a file of `mistakes/` (the catalogue) or
+`operators/`: files there are found by themselves.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ __all__ = [
 @functools.cache
 def _declared() -> dict[str, Fault]:
     """Every fault, after all files of the package have been imported."""
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda i: i.name):
-        importlib.import_module(f"{__name__}.{info.name}")
+    found = pkgutil.walk_packages(__path__, f"{__name__}.")
+    for name in sorted(info.name for info in found):
+        importlib.import_module(name)
     return FAULTS
 
 

@@ -135,7 +135,8 @@ class Finding:
     `code` is from `RULES`; `memory` (global, shared, tmem, register) and `kind` (raw, war, waw) go with a race; `place`
     is the access that is reported, `other` the one it collides with; `what` names them and their agents, `why` the
     reason, `fix` what would mend it; `count` how often the same fault was met at the same lines; `details` more lines.
-    `follows`: it comes of a missing wait, and what collides for want of that wait is told before it.
+    `follows`: it comes of a missing wait, and what collides for want of that wait is told before it. `wrong_phase`: a race
+    that comes of a wait for the wrong phase.
     """
 
     code: str
@@ -151,6 +152,7 @@ class Finding:
     details: tuple[str, ...] = ()
     data: Any = None
     follows: bool = False
+    wrong_phase: bool = False
 
     @property
     def file(self) -> str:
@@ -212,9 +214,11 @@ def _where(place: Place) -> dict[str, Any]:
 def flip(name: str) -> str:
     """In advice: what mends a wait for a consumed phase of a barrier of this name."""
     ring = ", in a ring once a round; if it is flipped, wait on the barrier of the stage that is used next"
-    return "flip the phase after each wait (phase ^= 1), and only there: not where no wait ran" + (
-        ring if "[" in name else ""
-    )
+    return "flip the phase after each wait (phase ^= 1)" + (ring if "[" in name else "")
+
+
+ONLY_THEN = "; a pass of the loop without that wait must not flip it"
+"""More advice to `flip`, where the wait may have been passed over."""
 
 
 def phase_name(phase: int) -> str:
@@ -300,18 +304,25 @@ class Findings:
     def all(self) -> list[Finding]:
         """Errors first, causes before what follows from them, then by line."""
         races = {(f.place, f.other) for f in self._found.values() if f.code == "race"}
+        wrong = any(f.wrong_phase or f.code == "stale-wait" for f in self._found.values())
         return sorted(
             self._found.values(),
             key=lambda f: (
-                f.severity != "error", *_turn(f, races), f.file, f.line, f.code, f.other.line if f.other else 0
+                f.severity != "error", *_turn(f, races, wrong), f.file, f.line, f.code, f.other.line if f.other else 0
             ),
         )  # fmt: skip
 
 
-def _turn(finding: Finding, races: set[tuple[Place, Place | None]]) -> tuple[int, int]:
-    """Where accesses race that are elsewhere ordered but not fenced, what orders them for good brings the fence with it."""
+def _turn(
+    finding: Finding, races: set[tuple[Place, Place | None]], wrong_phase: bool
+) -> tuple[int, int]:
+    """Where accesses race that are elsewhere ordered but not fenced, what orders them for good brings the fence with it.
+
+    Where a thread waits for the wrong phase (`wrong_phase`), others arrive and send bytes out of turn.
+    """
     unfenced = finding.code.startswith("missing-") and (finding.place, finding.other) in races
-    turn = 5 if finding.follows or unfenced else PRECEDENCE.get(finding.code, 3)
+    out_of_turn = wrong_phase and finding.code in ("over-arrival", "tx-count-mismatch")
+    turn = 5 if finding.follows or unfenced or out_of_turn else PRECEDENCE.get(finding.code, 3)
     return turn, KINDS.index(finding.kind) if finding.kind in KINDS else 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..findings.finding import Finding, Place, agree, flip, phase_name
+from ..findings.finding import ONLY_THEN, Finding, Place, agree, flip, phase_name
 from ..ir.place import comes_first
 from ..ordering.knowledge import SEEN
 from .remedies import REMOTE_ARRIVAL, act, meeting, ordering_words, same_cta
@@ -121,15 +121,18 @@ def race_report(
         why, fix = _arrival_words(first, second, arrival)
     else:
         why, fix = ordering_words(first, second, kind, homes)
+    wrong_phase = False
     cause = stale.get(second.issuer) or stale.get(first.issuer)
     if cause is not None:
         place, phase, name = cause
+        wrong_phase = True
         why += f": the wait at line {place.line} was satisfied by {phase_name(phase)}, which this thread had consumed already"
-        fix = flip(name)
+        fix = flip(name) + ONLY_THEN
     elif kind == "raw" and (early := fresh.get(second.issuer)) is not None:
         if early.meant(second.issuer, first.place.mnemonic):
             why += f": the wait at line {early.place.line} passed at once: "
             why += "parity 1 of a fresh barrier means the phase before the first"
+            wrong_phase = True
             fix = "wait for the first phase with parity 0, and then for each phase in turn"
     if memory.kind == "shared" and (names := memory.overlapping(low, high)):
         why += f"; as far as addresses tell, {' and '.join(names)} overlap there"
@@ -143,6 +146,7 @@ def race_report(
         kind=kind,
         what=what,
         fix=fix,
+        wrong_phase=wrong_phase,
     )
 
 

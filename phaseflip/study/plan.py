@@ -264,7 +264,7 @@ def _by_mutant(groups: list[tuple[Item, ...]]) -> tuple[tuple[Item, ...], ...]:
 def _own_sources() -> str:
     """A digest of this package: outcomes of two simulators do not belong into one table."""
     digest = hashlib.sha256()
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
         digest.update(json.dumps(str(path.relative_to(package))).encode() + path.read_bytes())
     return digest.hexdigest()[:16]

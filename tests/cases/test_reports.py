@@ -17,8 +17,8 @@ CASES = [
     ("n25_same_rows", (256, 256, 128), "output-overwritten", "give every CTA a tile of its own"),
     ("n03_st_not_waited", (128, 256, 128), "race tmem raw", "T.ptx.tcgen05.wait.st(), "),
     ("n04_slot_freed_early", (128, 512, 128), "race shared war", "comes after line"),
-    ("n18_barrier_overlay", (128, 256, 128), "barrier-reinitialised", "place mma_bar and tma_bar apart"),
-    ("k01_flip_on_empty", (128, 256, 128), "stale-wait", "only there: not where no wait ran"),
+    ("n18_barrier_overlay", (128, 256, 128), "barrier-reinitialised", "place tma_bar and mma_bar apart"),
+    ("k01_flip_on_empty", (128, 256, 128), "stale-wait", "a pass of the loop without that wait must not flip it"),
     ("k06_peer_unobserved", (256, 256, 128), "race shared raw", "mbarrier of CTA 1: let a thread there wait for it"),
 ]  # fmt: skip
 
@@ -77,6 +77,20 @@ def test_a_product_of_four_warps_was_an_unordered_pair_under_lazy(depth):
     for schedule in SCHEDULES:
         arrays = [np.ones(s, dtype) for _, dtype, s in mutant.parameters]
         assert simulate(mutant, arrays, schedule).findings[0].code == "duplicate-issue", schedule
+
+
+@pytest.mark.parametrize("fault", ["initial-phase-one", "flip-on-wrong-stage"])
+def test_arrivals_and_bytes_out_of_turn_came_before_the_wait_for_the_wrong_phase(fault):
+    shape = (128, 128, 512)
+    mutant = lower(make_mutant("hgemm_v5", fault, 0, shape).kernel.build(*shape))
+    for schedule in SCHEDULES[:8]:
+        arrays = [np.ones(s, dtype) for _, dtype, s in mutant.parameters]
+        found = simulate(mutant, arrays, schedule).findings
+        assert (
+            found[0].title == "race shared raw"
+            and "wait for the first phase with parity 0" in found[0].fix
+        )
+        assert {"over-arrival", "tx-count-mismatch"} <= {f.code for f in found[1:]}
 
 
 def test_a_stage_of_one_buffer_had_the_name_of_a_smaller_one_before_it():

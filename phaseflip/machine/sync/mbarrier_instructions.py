@@ -312,9 +312,10 @@ def _note_repeated(g: Group, place: Place, barrier: Mbarrier, phase: int) -> Non
 
 def _sharing(g: Group, place: Place, other: Place, at: int) -> list[str]:
     """The objects at a byte of shared memory, if they are several: by what two inits call it, or else by their extents."""
-    names = [g.cta.program.barriers.get(p.order, "") for p in (other, place)]
+    inits = sorted((other, place), key=lambda p: p.order)
+    names = [g.cta.program.barriers.get(p.order, "") for p in inits]
     if all(names) and names[0] != names[1]:
-        return sorted(names)
+        return names
     return g.cta.shared.overlapping(at, at + MBARRIER_BYTES - 1)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...findings.finding import CLUSTER_BARRIER, Finding, Place, agree, flip, phase_name
+from ...findings.finding import CLUSTER_BARRIER, ONLY_THEN, Finding, Place, agree, flip, phase_name
 from ...ordering.knowledge import PAST, Clock
 from ..memory.load_store import MBARRIER_BYTES
 
@@ -140,7 +140,7 @@ def stale_wait(barrier: Mbarrier, place: Place, who: str, phase: int) -> Finding
         f"this thread has waited for {phase_name(phase)} already, so the wait can pass before phase {phase + 1} ends",
         place=place,
         what=f"{who} {agree(who, 'waits', 'wait')} on {barrier.full_name} for the parity of {phase_name(phase)} again",
-        fix=flip(barrier.name),
+        fix=flip(barrier.name) + ONLY_THEN,
     )
 
 

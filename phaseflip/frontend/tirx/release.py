@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ... import machine
 from ...ir.instruction import REGISTRY
-from .arguments import Decoder, operands
+from .arguments import Decoder, mnemonic_of, operands
 from .v0_26.intrinsics import DECODE_0_26, HELPERS_0_26
 from .version import SUPPORTED_TVM
 
@@ -36,3 +36,9 @@ def spelling(series: str = SUPPORTED_TVM) -> Spelling:
             table = found.intrinsics if name.startswith("tirx.") else found.helpers
             table[name] = operands(mnemonic, *names)
     return found
+
+
+def mnemonic_called(name: str, helper: str = "") -> str:
+    """What PTX calls an intrinsic ("tirx.ptx.bar_sync"), or a CUDA helper that it calls; "" where its arguments decide."""
+    tables = spelling()
+    return mnemonic_of(tables.helpers.get(helper) if helper else tables.intrinsics.get(name))

@@ -45,8 +45,10 @@ def moves(between=False, other=False):
         T.ptx.ld(A.ptr_to([lane, 0]), "uint32", "b32", dst=r.ptr_to([0]), space="global", vec="v4")
         if between:
             r[0] = 5
-        source = q if other else r
-        T.ptx.st(s.ptr_to([lane, 0]), "b32", src=source.ptr_to([0]), space="shared", vec="v4")
+        source = T.meta_var(q if other else r)
+        T.ptx.st(
+            s.ptr_to([lane, 0]), src=source.ptr_to([0]), ptx_type="b32", space="shared", vec="v4"
+        )
         for i in T.serial(4):
             D[lane, i] = s[lane, i]
 

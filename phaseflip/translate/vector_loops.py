@@ -81,6 +81,7 @@ def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
                 decoded.mnemonic == "st.shared"
                 and loaded is not None
                 and same_value(decoded.operands["src"], loaded[1])
+                and not _varies(loop, steps, loaded[1])
             ):
                 steps.append(Copy(loaded[0], decoded, s.site))
                 loaded = None
@@ -97,6 +98,20 @@ def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
     # One kind of move only: two kinds in one loop could depend on each other across iterations.
     complete = loaded is None and sum(not isinstance(step, Arithmetic) for step in steps) == 1
     return steps if complete and moves else None
+
+
+def _varies(loop: ir.For, steps: list[Step], e: Any) -> bool:
+    """Whether the value of an expression may depend on the iteration."""
+    varying: set[Any] = {loop.var}
+
+    def mentions(e: Any) -> bool:
+        return isinstance(e, ir.Load) or e in varying or any(map(mentions, children(e)))
+
+    for step in steps:
+        if isinstance(step, Arithmetic) and isinstance(step.statement, ir.Let):
+            if mentions(step.statement.value):
+                varying.add(step.statement.var)
+    return mentions(e)
 
 
 def _same_registers(decoded: Decoded, loop: ir.For, steps: list[Step]) -> bool:

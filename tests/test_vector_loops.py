@@ -79,6 +79,27 @@ def test_copies_by_scattered_lanes(schedule):
 
 
 @T.prim_func
+def registers_of_each_iteration(A: T.Buffer((N, 4), "int32"), D: T.Buffer((N, 4), "int32")):
+    """The copies go through registers of their own, which keep what each has loaded."""
+    T.device_entry()
+    bx = T.cta_id([1])
+    tid = T.thread_id([N])
+    s = T.alloc_shared((N, 4), "int32")
+    r = T.alloc_local((4,), "int32")
+    for i in T.serial(4):
+        T.ptx.ld(A.ptr_to([tid, i]), "int32", "b32", dst=r.ptr_to([i]))
+        T.ptx.st(s.ptr_to([tid, i]), src=r.ptr_to([i]), ptx_type="b32", space="shared")
+    for i in T.serial(4):
+        D[tid, i] = r[i] + s[tid, i]
+
+
+def test_copies_by_registers_of_their_own_leave_each_its_value():
+    a = np.arange(N * 4, dtype=np.int32).reshape(N, 4)
+    out = both(registers_of_each_iteration, [a, np.zeros_like(a)], "in-order")["D"]
+    np.testing.assert_array_equal(out, 2 * a)
+
+
+@T.prim_func
 def same_place(A: T.Buffer((N, 4), "int32"), D: T.Buffer((N, 4), "int32")):
     """Several iterations write one place: the last one wins."""
     T.device_entry()

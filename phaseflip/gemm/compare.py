@@ -9,24 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .. import machine
+from ..ir.instruction import REGISTRY
 from .kernel import Kernel
 from .verify import verify
 
 BLOCK = (128, 128, 64)
-MEASURES: dict[str, tuple[str, ...]] = {
-    "bytes global -> shared": ("bytes_global_to_shared",),
-    "bytes shared -> global": ("bytes_shared_to_global",),
-    "bytes loaded by threads": ("bytes_global_loaded", "bytes_shared_loaded"),
-    "bytes stored by threads": ("bytes_global_stored", "bytes_shared_stored"),
-    "bulk copies": ("cp.async.bulk.tensor.g2s", "cp.async.bulk.tensor.s2g"),
-    "MMA instructions": ("tcgen05.mma", "wgmma.mma_async"),
-    "commits": ("tcgen05.commit", "wgmma.commit_group"),
-    "mbarrier waits": ("mbarrier.try_wait.parity",),
-    "CTA barriers": ("bar.sync",),
-    "cluster barriers": ("barrier.cluster.wait", "barrier.cluster.sync"),
-    "TMEM loads": ("tcgen05.ld",),
-}
-"""Row of the table -> counters that it adds up; instructions are counted by warp."""
+_ROWS = (
+    "bulk copies", "MMA instructions", "commits", "mbarrier waits", "CTA barriers", "cluster barriers", "TMEM loads",
+)  # fmt: skip
+"""In this order, then those of other instructions."""
+
+
+def _measures() -> dict[str, tuple[str, ...]]:
+    measures: dict[str, tuple[str, ...]] = {
+        "bytes global -> shared": ("bytes_global_to_shared",),
+        "bytes shared -> global": ("bytes_shared_to_global",),
+        "bytes loaded by threads": ("bytes_global_loaded", "bytes_shared_loaded"),
+        "bytes stored by threads": ("bytes_global_stored", "bytes_shared_stored"),
+    }
+    machine.load()
+    measures |= dict.fromkeys(_ROWS, ())
+    for mnemonic, definition in REGISTRY.items():
+        if row := definition.traits.measure:
+            measures[row] = (*measures.get(row, ()), mnemonic)
+    return measures
+
+
+MEASURES = _measures()
+"""Row of the table -> counters that it adds up; instructions, by their trait `measure`, are counted by warp."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from phaseflip.errors import BadInput
+from phaseflip.ir.traits import homes
 
 if TYPE_CHECKING:
     from phaseflip.gemm.kernel import Kernel
@@ -14,19 +15,12 @@ if TYPE_CHECKING:
 ARCHS = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
 """Compute capability -> architecture to compile for. Code for one of these runs on that capability alone."""
 
-HOMES = {
-    "wgmma": ("sm_90a",),
-    "tcgen05": ("sm_100a", "sm_103a"),
-    "clusterlaunchcontrol": ("sm_100a", "sm_103a"),
-}
-"""Family of instructions -> the architectures that have it."""
-
 
 def foreign_instruction(function: ir.Function, arch: str) -> str:
     """ "uses wgmma.fence, which sm_100a has not, but sm_90a", for the first instruction that is not of `arch`, or ""."""
-    for mnemonic, family in _special(function):
-        if arch not in HOMES[family]:
-            return f"uses {mnemonic}, which {arch} has not, but {' or '.join(HOMES[family])}"
+    for mnemonic in _special(function):
+        if arch not in homes(mnemonic):
+            return f"uses {mnemonic}, which {arch} has not, but {' or '.join(homes(mnemonic))}"
     return ""
 
 
@@ -41,11 +35,11 @@ def needed(kernel: Kernel, shape: tuple[int, int, int], arch: str = "") -> tuple
     from phaseflip.frontend.tirx.lowering import DEFAULT_ARCH, lower_once
 
     lowered = lower_once(kernel.function(*shape), arch or DEFAULT_ARCH)
-    used = {family: mnemonic for mnemonic, family in _special(lowered.device)}
-    if len(used) > 1:
+    used = {homes(mnemonic): mnemonic for mnemonic in _special(lowered.device)}
+    common = [arch for arch in next(iter(used), (lowered.arch,)) if all(arch in h for h in used)]
+    if not common:
         raise BadInput(f"{kernel.name} uses {' and '.join(used.values())}, and no GPU has both")
-    homes = next((HOMES[family] for family in used), (lowered.arch,))
-    return next(capability for capability, name in ARCHS.items() if name == homes[0])
+    return next(capability for capability, name in ARCHS.items() if name == common[0])
 
 
 def fits(needs: tuple[int, int], capability: tuple[int, int]) -> bool:
@@ -77,23 +71,14 @@ def check_arch(kernel: Kernel, arch: str) -> None:
         )
 
 
-def _special(function: ir.Function) -> Iterator[tuple[str, str]]:
-    """(mnemonic, family) of the instructions that not every architecture has, in program order."""
+def _special(function: ir.Function) -> Iterator[str]:
+    """The mnemonics of the instructions that not every architecture has, in program order.
+
+    Of those that the simulator does not know too, by what their spelling tells: a GPU may run what it does not.
+    """
     from phaseflip.ir.queries import calls, roots, walk
 
     for statement in walk(function.body):
         for call in calls(*roots(statement)):
-            name = call.name.removeprefix("tirx.ptx.")
-            family = name.partition("_")[0]
-            if family in HOMES and name != call.name and "_encode_" not in name:
-                yield _mnemonic(call, name), family
-
-
-def _mnemonic(call: ir.Call, name: str) -> str:
-    from phaseflip.errors import UnsupportedInstruction
-    from phaseflip.frontend.tirx.decoding import decode
-
-    try:
-        return decode(call).mnemonic
-    except UnsupportedInstruction:  # a GPU may run what the simulator does not
-        return name.replace("_", ".", 1)
+            if call.meaning is not None and homes(call.meaning.mnemonic):
+                yield call.meaning.mnemonic

@@ -8,9 +8,12 @@ from typing import Any
 
 from ..errors import UnsupportedInstruction, located
 from . import nodes as ir
+from .nodes import Decoded as Decoded
+from .nodes import Operands as Operands
+from .traits import UNKNOWN, Traits
 
-Operands = dict[str, Any]
-"""Operand name -> expression of the device IR, a list of such, or a plain Python value known at translation."""
+Spelled = dict[str, tuple[str, ...]]
+"""Release series of TVM -> (intrinsic "tirx...." or CUDA helper, names of its arguments in order)."""
 
 
 @dataclass(frozen=True)
@@ -18,21 +21,16 @@ class Instruction:
     """Meaning of one mnemonic: `function(group, site, **operands)` returns a value, None, or (if `waits`) a Wait.
 
     `uniform` names operands that must be one value for all lanes that execute together: the translator splits the
-    group by value first.
+    group by value first. `traits` is what everything else knows of it. `spelled` is for the front end, where the operands
+    are the arguments of TVM's call as they are: an intrinsic that needs more has a decoder there.
     """
 
     mnemonic: str
     function: Callable[..., Any]
     waits: bool = False
     uniform: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """One call of the kernel: mnemonic, operands by their PTX names, and the element type of its value, if any."""
-
-    mnemonic: str
-    operands: Operands = field(default_factory=dict)
+    traits: Traits = UNKNOWN
+    spelled: Spelled = field(default_factory=dict)
 
 
 REGISTRY: dict[str, Instruction] = {}
@@ -44,17 +42,36 @@ INLINE = {"add.pointer", "add.matrix_descriptor"}
 
 
 def instruction(
-    mnemonic: str, *, waits: bool = False, uniform: tuple[str, ...] = ()
+    mnemonic: str,
+    *,
+    waits: bool = False,
+    uniform: tuple[str, ...] = (),
+    spelled: Spelled | None = None,
+    **facts: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function as the meaning of `mnemonic`."""
+    """Register the decorated function as the meaning of `mnemonic`; `facts` are fields of `Traits`."""
+    traits = Traits(**facts)
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         if mnemonic in REGISTRY:
             raise ValueError(f"{mnemonic} is registered twice: each mnemonic has one function")
-        REGISTRY[mnemonic] = Instruction(mnemonic, located(function), waits, uniform)
+        REGISTRY[mnemonic] = Instruction(
+            mnemonic, located(function), waits, uniform, traits, spelled or {}
+        )
         return function
 
     return register
+
+
+def traits_of(mnemonic: str) -> Traits:
+    """What is known of an instruction; of anything else ("load", a tile primitive, ""), nothing."""
+    found = REGISTRY.get(mnemonic)
+    return found.traits if found is not None else UNKNOWN
+
+
+def with_trait(holds: Callable[[Traits], Any]) -> set[str]:
+    """The mnemonics whose traits fulfil a condition."""
+    return {mnemonic for mnemonic, i in REGISTRY.items() if holds(i.traits)}
 
 
 def dtype_bytes(buffer: ir.Buffer) -> int:

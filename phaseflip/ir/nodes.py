@@ -1,13 +1,18 @@
 """The final device IR as plain Python values: what the front end reads out of TVM and everything else works on.
 
-Nothing beyond the front end ever touches a TVM object: looking up one attribute of one
-costs more than an addition, and a run looks them up millions of times.
+No package but `frontend` ever touches a TVM object: looking up one attribute of one costs more than an addition, and a
+run looks them up millions of times. Nor does any other know how TVM spells an instruction: a call carries its PTX meaning.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from ..errors import UnsupportedInstruction
+
+Operands = dict[str, Any]
+"""Operand name -> expression of the device IR, a list of such, or a plain Python value known at translation."""
 
 
 @dataclass(frozen=True)
@@ -136,19 +141,42 @@ class Vector:
     dtype: str
 
 
+@dataclass(frozen=True)
+class Decoded:
+    """One call of the kernel: mnemonic, operands by their PTX names, and the element type of its value, if any."""
+
+    mnemonic: str
+    operands: Operands = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A call that has no meaning here: why not, with its line, and what PTX calls it, as far as its spelling tells."""
+
+    mnemonic: str
+    reason: str
+
+
 @dataclass(eq=False)
 class Call:
     """An operator or intrinsic of TVM by its full name, with its arguments as TVM orders them.
 
-    `meaning` is the instruction, or the error that says why there is none, where the reader has decoded it; the arguments
-    are then the expressions among its operands.
+    `meaning` is what the front end made of it; None in the host part, which holds no instructions.
     """
 
     name: str
     args: list[Expr]
     dtype: str
     site: Site = field(default_factory=Site)
-    meaning: Any = None
+    meaning: Decoded | Refused | None = None
+
+    @property
+    def decoded(self) -> Decoded:
+        """Its PTX meaning. UnsupportedInstruction names the instruction and its line when there is none."""
+        if isinstance(self.meaning, Decoded):
+            return self.meaning
+        missing = f"{self.site}: {self.name} has not been decoded"
+        raise UnsupportedInstruction(self.meaning.reason if self.meaning else missing)
 
 
 Expr = Const | Var | Binary | Unary | Cast | Select | Load | Address | Vector | Call

@@ -13,20 +13,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..ir.place import Place
+from .instruction import with_trait
+from .place import Place
 
 EXIT = -1
 """The successor of a block after which the thread has returned."""
 
 SHARED_START = 1024
 """Byte offset of a kernel's shared memory in the CTA's window: the first KiB is the system's, as on sm_90 and later."""
-
-
-ARRIVES = {
-    "tcgen05.commit", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive.noComplete",
-    "mbarrier.arrive.state", "cp.async.mbarrier.arrive",
-}  # fmt: skip
-"""Instructions that arrive on the barrier at their operand `mbar`."""
 
 
 class View(NamedTuple):
@@ -123,7 +117,7 @@ class Program:
 
     def arrivals_on(self, barrier: str) -> list[Place]:
         """The instructions that arrive on a barrier, or on one of the array that holds it."""
-        return self._on(barrier, ARRIVES)
+        return self._on(barrier, with_trait(lambda traits: traits.arrives))
 
     def _on(self, barrier: str, mnemonics: set[str]) -> list[Place]:
         array = barrier.partition("[")[0]

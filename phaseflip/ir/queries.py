@@ -6,9 +6,8 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-from ..frontend.tirx.decoding import decode
 from . import nodes as ir
-from .instruction import INLINE, REGISTRY, Decoded
+from .instruction import INLINE, REGISTRY, Decoded, traits_of
 
 
 def observable(e: Any) -> bool:
@@ -37,7 +36,7 @@ def children(e: Any) -> list[Any]:
 
 def waits(e: Any) -> bool:
     """Whether an expression contains an instruction that ends a basic block."""
-    if isinstance(e, ir.Call) and ends_block(decode(e)):
+    if isinstance(e, ir.Call) and ends_block(e.decoded):
         return True
     return any(waits(child) for child in children(e))
 
@@ -208,17 +207,12 @@ def written_parameters(function: ir.Function) -> set[ir.Var]:
         if isinstance(s, ir.Store):
             written.add(s.buffer.root.parameter)
         for call in calls(*roots(s)):
-            if decode(call).mnemonic in _GLOBAL_STORES:
+            if traits_of(call.decoded.mnemonic).stores_global:
                 _collect_given(call, written)
     for var, pointers in reversed(behind.items()):
         if var in written:
             written |= pointers
     return written & parameters
-
-
-_GLOBAL_STORES = (
-    "st.global", "st.release", "st.relaxed", "st.volatile", "cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g",
-)  # fmt: skip
 
 
 def calls(*expressions: Any) -> Iterator[ir.Call]:
@@ -245,6 +239,21 @@ def _collect_given(e: Any, given: set[Any]) -> None:
         _collect_given(child, given)
 
 
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two expressions surely have one value where they stand: they are alike, and nothing in them can change."""
+    if type(a) is not type(b) or isinstance(a, (ir.Load, ir.Call, ir.Vector)):
+        return False
+    if isinstance(a, ir.Var):
+        return a is b
+    if isinstance(a, ir.Const):
+        return bool(a == b)
+    if isinstance(a, ir.Address) and a.buffer is not b.buffer:
+        return False
+    alike = all(getattr(a, name, "") == getattr(b, name, "") for name in ("op", "dtype", "bits"))
+    pairs = zip(children(a), children(b), strict=True)
+    return alike and all(same_value(x, y) for x, y in pairs)
+
+
 def collect_indexed(e: Any, found: set[ir.Buffer]) -> None:
     """Add each buffer that is indexed by a variable, viewed as another type, or has its address taken."""
     if isinstance(e, ir.Address):
@@ -254,7 +263,7 @@ def collect_indexed(e: Any, found: set[ir.Buffer]) -> None:
     ):
         found.add(e.buffer.root)
     elif isinstance(e, ir.Call):
-        for operand in decode(e).operands.values():
+        for operand in e.decoded.operands.values():
             for item in operand if isinstance(operand, list) else [operand]:
                 collect_indexed(item, found)
         return

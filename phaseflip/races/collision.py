@@ -12,6 +12,7 @@ import numpy as np
 
 from ..findings import Finding, Findings
 from ..ir.place import Step, comes_first
+from ..ir.traits import MBARRIER
 from ..ordering.happens_before import COPIES, Actor, Ordering, Ticket
 from ..ordering.knowledge import ASYNC, PAST, SCOPED, SEEN, TCGEN05
 from ..ordering.strong_order import Flags, includes_both
@@ -19,7 +20,7 @@ from .completion import GroupWait, of_group, without_bit, without_commit
 from .explanation import Cause, race_report
 from .fence_rules import missing_fence
 from .known_order import COLLECTIVE, different_threads, known_first, stores_the_same
-from .remedies import COMMITTED, DRAINS, FILLS, same_cta
+from .remedies import BULK_GROUP, COMMIT_ARRIVAL, completes, same_cta
 from .shadow import Event, Region, numbers
 
 
@@ -350,11 +351,11 @@ class Judge(Ordering):
         """
         if a.place != b.place or a.owner is not b.owner or a.issuer == b.issuer:
             return False
-        if a.place.mnemonic in COMMITTED:
+        if completes(a) == COMMIT_ARRIVAL:
             early = min(a, b, key=lambda e: e.position[0])
             issued = self.issues.get((early.place.order, early.position[0]), {})
             return issued.get(a.issuer, a) == issued.get(b.issuer, b)
-        copies = a.place.mnemonic in (*DRAINS, *FILLS) and a.writes and b.writes
+        copies = completes(a) in (BULK_GROUP, MBARRIER) and a.writes and b.writes
         return copies and whole and a.position[0] == b.position[0] and same_cta(a, b)
 
     def _report(
@@ -384,7 +385,7 @@ class Judge(Ordering):
             first,
             self.homes,
         )
-        mma = next((e for e in (old, event) if e.place.mnemonic in COMMITTED), None)
+        mma = next((e for e in (old, event) if completes(e) == COMMIT_ARRIVAL), None)
         if code in ("", "tmem-freed-in-use") and mma is not None and mma.owner is self:
             self.of_mmas.append(
                 (finding, mma, event if mma is old else old)
@@ -393,7 +394,7 @@ class Judge(Ordering):
         if first is None:
             first = old if comes_first(old, event) else event
         second = event if first is old else old
-        if finding.code == "race" and first.place.mnemonic in DRAINS and first.owner is self:
+        if finding.code == "race" and completes(first) == BULK_GROUP and first.owner is self:
             self.of_copies.append((finding, first, second))
         else:
             self.launch.findings.add(finding, rule)

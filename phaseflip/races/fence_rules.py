@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.instruction import traits_of
 from ..ordering.happens_before import Actor
 from ..ordering.knowledge import SEEN, TCGEN05
+from .remedies import OWN_WAITS
 from .shadow import Event, Region
 
 Covers = Callable[[Any, Any], bool]
@@ -52,7 +54,7 @@ def _missing_tcgen05_fence(old: Event, actor: Actor) -> tuple[str, str] | None:
     if old.agents == ticket.component:
         return None
     same_warp = old.issuer >> 5 == ticket.issuer >> 5
-    threads_only = old.place.mnemonic in ("tcgen05.ld", "tcgen05.st")
+    threads_only = traits_of(old.place.mnemonic).completes in OWN_WAITS
     if threads_only and same_warp:
         return None
     fenced_before = TCGEN05 if threads_only else SEEN  # a commit implies before_thread_sync

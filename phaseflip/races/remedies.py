@@ -7,18 +7,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..findings import CLUSTER_BARRIER
+from ..ir.instruction import traits_of
+from ..ir.traits import MBARRIER
 from ..ordering.copy_order import same_threads, threads_of, waited_for
 from ..ordering.knowledge import SEEN
 from .shadow import Event
 
-COMMITTED = ("tcgen05.mma", "tcgen05.cp")
-"""What a tcgen05.commit tracks."""
-
-FILLS = (
-    "cp.async.bulk.g2s", "cp.async.bulk.s2s", "cp.async.bulk.tensor.g2s", "clusterlaunchcontrol.try_cancel",
+COMMIT_ARRIVAL, BULK_GROUP, COPY_GROUP = (
+    "tcgen05.commit", "cp.async.bulk.wait_group", "cp.async.wait_group",
 )  # fmt: skip
-DRAINS = ("cp.async.bulk.s2g", "cp.async.bulk.tensor.s2g")
-"""Bulk copies that complete on an mbarrier, and those that complete with a bulk group."""
+OWN_WAITS = ("tcgen05.wait::ld", "tcgen05.wait::st")
+"""What completes operations (`Traits.completes`): with these, MBARRIER, and groups of wgmma, a report has words of its own."""
 
 REMOTE_ARRIVAL = (
     "T.ptx.mbarrier.arrive(..., sem='release', scope='cluster', remote=...) and "
@@ -29,14 +28,10 @@ REMOTE_ARRIVAL = (
 COMMIT = "wait for the mbarrier that a later tcgen05.commit of the issuing thread arrives on"
 BIT = ", with the bit of the waiting CTA in its cta_mask"
 
-_VERBS = {
-    "tcgen05.mma": "MMA",
-    "tcgen05.cp": "tcgen05.cp",
-    "tcgen05.ld": "tcgen05.ld",
-    "tcgen05.st": "tcgen05.st",
-    "tcgen05.alloc": "tcgen05.alloc",
-    "tcgen05.dealloc": "tcgen05.dealloc",
-}
+
+def completes(e: Event) -> str:
+    """What tells that the operation of an access is complete; "" for one of threads."""
+    return traits_of(e.place.mnemonic).completes
 
 
 def between(first: Event, second: Event) -> tuple[str, str]:
@@ -68,20 +63,20 @@ def ordering_words(
             f"two threads issue MMAs at line {line} whose accumulators overlap",
             "give the accumulator of each issuing thread columns of its own",
         )
-    if at_once and first.place.mnemonic in DRAINS and first.position[0] == second.position[0]:
+    if at_once and completes(first) == BULK_GROUP and first.position[0] == second.position[0]:
         return (
             f"several threads issue the copy at line {line}, and what they write overlaps",
             "give the copy of each thread bytes of its own, or let one thread issue it",
         )
-    if first.proxy in ("async", "tmem") and first.place.mnemonic in COMMITTED:
+    if first.proxy in ("async", "tmem") and completes(first) == COMMIT_ARRIVAL:
         if kind == "war":
             why = f"the {act(first)} issued at line {line} may still read when {other} overwrites"
         else:
             why = f"the {act(first)} issued at line {line} may not have finished when {_reached(other)}"
         return why, COMMIT if same_cta(first, second) else COMMIT + BIT
-    if first.place.mnemonic in ("tcgen05.ld", "tcgen05.st"):
+    if completes(first) in OWN_WAITS:
         return _transfer_words(first, second, other)
-    if first.place.mnemonic == "cp.async" and first.owner is second.owner and not waited_for(first):
+    if completes(first) == COPY_GROUP and first.owner is second.owner and not waited_for(first):
         return _copy_words(first, second)
     fix = _remedy(first, second, homes)
     if kind == "war" and first.proxy == "generic" and not _same_warp(first, second):
@@ -95,7 +90,7 @@ def _reached(other: str) -> str:
 
 def _transfer_words(first: Event, second: Event, other: str) -> tuple[str, str]:
     """As `ordering_words`, where a tcgen05.ld or tcgen05.st comes first: the wait of its warp is what tells that it is done."""
-    line, loads = first.place.line, first.place.mnemonic == "tcgen05.ld"
+    line, loads = first.place.line, completes(first) == OWN_WAITS[0]
     if loads:
         why = f"the tcgen05.ld at line {line} may still read TMEM when {other} overwrites it"
     else:
@@ -130,18 +125,18 @@ def _remedy(first: Event, second: Event, homes: Mapping[int, int]) -> str:
     """What would order a pair that nothing orders."""
     if first.owner is not second.owner:
         return "no barrier reaches CTAs of two clusters: give each memory of its own, or read in another kernel"
-    if first.place.mnemonic in DRAINS:
+    if completes(first) == BULK_GROUP:
         waits = "T.ptx.cp_async.bulk.wait_group(0) after the commit_group of the copy at line"
         return f"{waits} {first.place.line}, by the thread that issues it, then {meeting_after_copy(first, second)}"
-    if first.place.mnemonic == "wgmma.mma_async":
+    if completes(first) == "wgmma.wait_group":
         wait = f"let T.ptx.wgmma.wait_group complete the wgmma at line {first.place.line}"
         return f"{wait} before its warps arrive on what the thread that overwrites waits for"
-    if first.place.mnemonic in FILLS and second.place.mnemonic in FILLS:
+    if completes(first) == MBARRIER and completes(second) == MBARRIER:
         return "let the fill wait, by the empty barrier of its stage, until what was there has been read"
-    if second.place.mnemonic in FILLS:
+    if completes(second) == MBARRIER:
         return f"let the thread that fills wait for an mbarrier (empty) on which the use at line {first.place.line} arrives"
     home = homes.get(first.agents) if isinstance(first.agents, int) else None
-    if first.place.mnemonic in FILLS and home not in (
+    if completes(first) == MBARRIER and home not in (
         None,
         second.issuer // second.owner.cta_threads,
     ):
@@ -149,9 +144,15 @@ def _remedy(first: Event, second: Event, homes: Mapping[int, int]) -> str:
             f"the copy completes on an mbarrier of CTA {home}: let a thread there wait for it, then arrive on an mbarrier "
             f"that line {second.place.line} waits for: {REMOTE_ARRIVAL}"
         )
-    if first.place.mnemonic in FILLS:
+    if completes(first) == MBARRIER:
         return f"wait, before line {second.place.line}, for the mbarrier and phase on which the copy completes"
     meet = f"put {meeting(first, second)}"
+    if completes(first):
+        awaited = f"{completes(first)} after the {act(first)} at line {first.place.line}"
+        where = f"before line {second.place.line}"
+        if same_threads(first, second):
+            return f"{awaited}, {where}"
+        return f"{awaited}, by the threads that issue it, then {meeting(first, second)} {where}"
     if _same_warp(first, second):
         return f"{meet} between them"
     if same_cta(first, second):
@@ -170,7 +171,7 @@ def _copy_words(first: Event, second: Event) -> tuple[str, str]:
     line = first.place.line
     why = f"the cp.async at line {line} is asynchronous, and its threads have not waited for it before line {second.place.line}"
     wait = f"T.ptx.cp_async.commit_group() and T.ptx.cp_async.wait_group(0) after line {line}"
-    if second.place.mnemonic == "cp.async" or same_threads(first, second):
+    if completes(second) == COPY_GROUP or same_threads(first, second):
         return why, f"{wait}, before line {second.place.line}"
     return (
         why,
@@ -204,4 +205,4 @@ def meeting_after_copy(copy: Event, later: Event) -> str:
 
 def act(e: Event) -> str:
     """An access in words."""
-    return _VERBS.get(e.place.mnemonic, e.place.mnemonic)
+    return traits_of(e.place.mnemonic).called or e.place.mnemonic

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..findings import Finding, agree
+from ..ir.instruction import with_trait
 from ..ir.place import Place
 from ..machine.cta import Cluster
 from ..machine.sync.bar import BarrierWait
@@ -21,13 +22,6 @@ from ..machine.threads.warp import Agents, Group, Wait
 
 NEVER_TAKEN = "never been reached, or is in a branch that no thread took"
 BLOCKED = "not been reached: every thread that could is blocked before it"
-
-SUPPLIES: tuple[tuple[type, set[str]], ...] = (
-    (BarrierWait, {"bar.sync", "bar.arrive", "barrier.sync", "bar.red"}),
-    (ClusterWait, {"barrier.cluster.arrive", "barrier.cluster.sync"}),
-    (RegistersWait, {"setmaxnreg"}),
-)
-"""By the kind of wait, what would end it: whoever is blocked before such an instruction holds it up."""
 
 
 class _Waiter(NamedTuple):
@@ -99,8 +93,8 @@ def _held_up_by(
             for j, (other, *_) in enumerate(groups)
             if _waits_for(other) != mine and (other.cta is first.cta or not local)
         ]
-        supplies = next((names for kind, names in SUPPLIES if isinstance(wait, kind)), None)
-        if supplies is None:
+        supplies = with_trait(lambda t: t.supplies is not None and isinstance(wait, t.supplies))
+        if not supplies:
             return others
         places = [p for p in first.cta.program.instructions if p.mnemonic in supplies]
         supply = [j for j in others if any(waiters[j].would_reach(p) for p in places)]

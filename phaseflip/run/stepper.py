@@ -6,11 +6,11 @@ from typing import Any
 
 from ..errors import Deadlock, SimulatorFault
 from ..findings import Finding
+from ..ir.instruction import REGISTRY
 from ..ir.program import EXIT
 from ..machine.cta import Cluster, land
 from ..machine.memory.strong import StrongLoad
 from ..machine.sync.mbarrier import abandon_uninitialised
-from ..machine.sync.mbarrier_polls import Poll
 from ..machine.sync.named_barrier import complete_late_barriers
 from ..machine.threads.divergence import PARTED
 from ..machine.threads.warp import Group
@@ -28,10 +28,6 @@ POLL_BLOCKS = 3_000_000
 """Blocks in such long turns after which a cluster is given up, even if something changes in every one of them."""
 
 
-LOOKS = (Poll, StrongLoad)
-"""Waits that may end in vain."""
-
-
 class Stepper:
     """The loop over steps of one cluster."""
 
@@ -41,6 +37,7 @@ class Stepper:
         self.finest = cluster.recorder is not None
         self.polled = self.steps = 0
         self.polling = Polling(cluster)
+        self.looks = tuple({i.traits.looks for i in REGISTRY.values() if i.traits.looks})
 
     def run(self) -> None:
         """Until every thread has exited and nothing is in flight."""
@@ -71,8 +68,8 @@ class Stepper:
 
     def polls(self) -> list[Group]:
         """Groups whose look at a phase, or at a flag, may end in vain, since nothing has changed."""
-        groups = self.cluster.groups
-        return [g for g in groups if isinstance(g.wait, LOOKS) and not g.wait.ready()]
+        waiting = [(g, g.wait) for g in self.cluster.groups if g.wait is not None]
+        return [g for g, wait in waiting if isinstance(wait, self.looks) and not wait.ready()]
 
     def stuck(self) -> Finding:
         """Nothing can happen: who waits for what."""

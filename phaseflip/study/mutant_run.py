@@ -24,6 +24,7 @@ from ..gemm.kernel import Kernel, find_kernel
 from ..gemm.oracle import OracleResult
 from ..gemm.verify import Verdict, lowered, verify
 from ..grammar import counted
+from ..ir.instruction import traits_of
 
 if TYPE_CHECKING:
     from ..faults import Fault, Site
@@ -56,13 +57,6 @@ ORACLES = (*NUMERIC_ORACLES, *CHECKS)
 
 NUMERIC_CODES = ("wrong-result", "unwritten-output")
 """Findings that repeat what a numeric oracle said."""
-
-SYNCHRONISING = (
-    "bar.", "barrier", "fence.", "mbarrier.", "tcgen05.fence", "tcgen05.wait", "tcgen05.commit",
-    "tcgen05.relinquish", "cp.async.bulk.wait", "cp.async.bulk.commit", "wgmma.fence", "wgmma.commit",
-    "wgmma.wait", "cp.async.commit", "cp.async.wait", "cp.async.mbarrier",
-)  # fmt: skip
-"""Counters left out when a survivor's work is compared with the original's: a dropped fence is one fence less by itself."""
 
 MUTANTS_KEPT = 2
 ORIGINALS_KEPT = 32
@@ -230,9 +224,7 @@ def _judge(item: Item, mutant: Mutant, shape: tuple[int, int, int]) -> Outcome:
         for ours, theirs in zip(plain, original, strict=True)
     )
     changes = _counter_changes(original[0][1], plain[0].run.counters)
-    work = [
-        name for name in changes if not name.startswith(SYNCHRONISING) and name != "barrier_waits"
-    ]
+    work = [c for c in changes if not traits_of(c).synchronises and c != "barrier_waits"]
     return {
         "fate": EQUIVALENT if same and not work else SURVIVED,
         "codes": [],

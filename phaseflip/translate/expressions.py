@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..errors import UnsupportedInstruction
-from ..frontend.tirx.decoding import decode
 from ..ir import nodes as ir
 from ..ir.arithmetic import is_float
 from ..ir.instruction import Decoded, dtype_size
@@ -248,7 +247,7 @@ class ExpressionWriter:
     # -- calls ------------------------------------------------------------------------------------------------------
     def call(self, e: ir.Call) -> str:
         site = self.site if e.site.line == 0 else e.site
-        decoded = self.decode(e)
+        decoded = e.decoded
         if decoded.mnemonic == "add.pointer":
             o = decoded.operands
             return f"({self.text(o['pointer'])} + {self.text(o['offset'])} * {o['element_bytes']})"
@@ -259,14 +258,6 @@ class ExpressionWriter:
             )
             return f"add_low_half({desc}, {offset})"
         return self.out.instruction(decoded, site, wants_value=True)
-
-    def decode(self, call: ir.Call) -> Decoded:
-        """Decode a call; a refusal names the line."""
-        try:
-            return decode(call)
-        except UnsupportedInstruction as error:
-            prefix = "" if str(error).startswith(str(call.site)) else f"{call.site}: "
-            raise UnsupportedInstruction(f"{prefix}{error}") from None
 
 
 def _space(buffer: ir.Buffer) -> str:

@@ -10,7 +10,14 @@ from ..ir import nodes as ir
 from ..ir.instruction import INLINE, REGISTRY, Decoded
 from ..ir.place import Place
 from ..ir.program import EXIT, Program
-from ..ir.queries import constant_range, ends_block, plain, private_loads, shared_uses
+from ..ir.queries import (
+    constant_range,
+    ends_block,
+    plain,
+    private_loads,
+    same_value,
+    shared_uses,
+)
 from . import vector_loops
 from .block_source import Block, namespace, render
 from .expressions import ExpressionWriter
@@ -240,6 +247,8 @@ class _Translator:
             if isinstance(s, ir.Let):
                 self.define(self.layout.slot(s.var), self.writer.text(s.value))
             elif isinstance(s, ir.Store):
+                if s.buffer.root.scope == "local":
+                    self.loaded_from_global = None
                 self.writer.store(s)
             elif isinstance(s, ir.Evaluate):
                 self.evaluate(s)
@@ -263,16 +272,18 @@ class _Translator:
     def evaluate(self, s: ir.Evaluate) -> None:
         if not isinstance(s.call, ir.Call):
             return
-        decoded = self.writer.decode(s.call)
+        decoded = s.call.decoded
         if decoded.mnemonic in INLINE:
             return
         operands = decoded.operands
+        loaded = self.loaded_from_global
         if decoded.mnemonic == "ld.global":
             self.loaded_from_global = operands["dst"]
         elif decoded.mnemonic == "st.shared":
-            operands = operands | {
-                "from_global": operands["src"] is self.loaded_from_global is not None
-            }
+            alike = loaded is not None and same_value(operands["src"], loaded)
+            operands = operands | {"from_global": alike}
+        elif loaded is not None and operands.get("dst") is not None:
+            self.loaded_from_global = None  # it may write those registers
         self.instruction(Decoded(decoded.mnemonic, operands), s.site, wants_value=False)
 
     def conditional(self, s: ir.If) -> None:

@@ -10,14 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..frontend.tirx.decoding import decode
 from ..ir import nodes as ir
-from ..ir.instruction import INLINE, Decoded
-from ..ir.queries import children
+from ..ir.instruction import INLINE, Decoded, traits_of
+from ..ir.queries import children, same_value
 from .layout import Layout
-
-ALONE = {"st.global", "cvt.x2"}
-"""Instructions that may stand alone: they read registers and write elsewhere."""
 
 
 @dataclass
@@ -38,7 +34,7 @@ class Copy:
 
 @dataclass
 class Single:
-    """One instruction of `ALONE`."""
+    """One instruction that may stand alone (`Traits.alone`)."""
 
     decoded: Decoded
     site: ir.Site
@@ -67,7 +63,7 @@ def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
         ):
             steps.append(Arithmetic(s))
         elif isinstance(s, ir.Evaluate) and isinstance(s.call, ir.Call):
-            decoded = decode(s.call)
+            decoded = s.call.decoded
             if not all(
                 _arithmetic(e, layout)
                 for e in decoded.operands.values()
@@ -84,12 +80,13 @@ def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
             elif (
                 decoded.mnemonic == "st.shared"
                 and loaded is not None
-                and decoded.operands["src"] is loaded[1]
+                and same_value(decoded.operands["src"], loaded[1])
+                and not _varies(loop, steps, loaded[1])
             ):
                 steps.append(Copy(loaded[0], decoded, s.site))
                 loaded = None
             elif (
-                decoded.mnemonic in ALONE
+                traits_of(decoded.mnemonic).alone
                 and loaded is None
                 and (decoded.mnemonic != "cvt.x2" or _same_registers(decoded, loop, steps))
             ):
@@ -101,6 +98,20 @@ def plan(loop: ir.For, layout: Layout) -> list[Step] | None:
     # One kind of move only: two kinds in one loop could depend on each other across iterations.
     complete = loaded is None and sum(not isinstance(step, Arithmetic) for step in steps) == 1
     return steps if complete and moves else None
+
+
+def _varies(loop: ir.For, steps: list[Step], e: Any) -> bool:
+    """Whether the value of an expression may depend on the iteration."""
+    varying: set[Any] = {loop.var}
+
+    def mentions(e: Any) -> bool:
+        return isinstance(e, ir.Load) or e in varying or any(map(mentions, children(e)))
+
+    for step in steps:
+        if isinstance(step, Arithmetic) and isinstance(step.statement, ir.Let):
+            if mentions(step.statement.value):
+                varying.add(step.statement.var)
+    return mentions(e)
 
 
 def _same_registers(decoded: Decoded, loop: ir.For, steps: list[Step]) -> bool:
@@ -126,8 +137,8 @@ def _arithmetic(e: Any, layout: Layout) -> bool:
     if isinstance(e, ir.Load):
         return e.buffer.root in layout.scalars
     if isinstance(e, ir.Call):
-        return decode(e).mnemonic in INLINE and all(
-            _arithmetic(a, layout) for a in decode(e).operands.values() if not isinstance(a, int)
+        return e.decoded.mnemonic in INLINE and all(
+            _arithmetic(a, layout) for a in e.decoded.operands.values() if not isinstance(a, int)
         )
     if isinstance(e, ir.Vector):
         return False

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ...frontend.tirx.edit.code import Code, Edit, Statement
+from ...ir.instruction import traits_of
 from .. import sites
 from ..example import Example
 from ..fault import fault
 
-_SYNCHRONISING = re.compile(
-    r"cuda\.(cta|warp|warpgroup|cluster)_sync$|ptx\.(fence|mbarrier|bar|barrier)_|ptx\.(fence|bar)$"
-    r"|ptx\.tcgen05_(alloc|dealloc|relinquish|commit|fence|wait)|ptx\.wgmma_(fence|commit|wait)"
-    r"|ptx\.cp_async_.*(commit|wait)|ptx\.griddepcontrol"
-)
-
 
 def synchronising(code: Code) -> list[Statement]:
     """Instructions that order others, signal, wait, or own a resource; a barrier's initialisation too."""
-    return [s for s in code.statements if _SYNCHRONISING.match(s.name)]
+    return [s for s in code.statements if _synchronises(s)]
+
+
+def _synchronises(s: Statement) -> bool:
+    traits = traits_of(s.mnemonic)
+    return traits.synchronises or traits.owns
 
 
 def is_commit_of(s: Statement, issue: Statement | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UnsupportedInstruction
@@ -27,16 +28,44 @@ def number_of(e: Any) -> int:
     return int(e.value)
 
 
+def as_ptx(name: str) -> str:
+    """What PTX may call an intrinsic that is in no table, by its name: "tcgen05.mma_sp"; "encode..." for no instruction."""
+    family, _, rest = name.removeprefix("tirx.ptx.").partition("_")
+    if name == family or not name.startswith("tirx.ptx."):
+        return name
+    return f"encode.{family}" if rest.startswith("encode_") else f"{family}.{rest}".rstrip(".")
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A decoder of one mnemonic, which thereby is known of the intrinsic before its arguments are: for mutation operators."""
+
+    mnemonic: str
+    named: Callable[[list[Any]], Operands]
+
+    def __call__(self, args: list[Any]) -> Decoded:
+        return Decoded(self.mnemonic, self.named(args))
+
+
+def spells(mnemonic: str) -> Callable[[Callable[[list[Any]], Operands]], Spelled]:
+    """The decorated function makes the operands of this instruction of the arguments."""
+    return lambda named: Spelled(mnemonic, named)
+
+
+def mnemonic_of(decoder: Decoder | None) -> str:
+    """The mnemonic of a decoder; "" where it depends on the arguments, and for none."""
+    return decoder.mnemonic if isinstance(decoder, Spelled) else ""
+
+
 def operands(mnemonic: str, *names: str) -> Decoder:
     """The arguments are the operands, in this order."""
-    return lambda args: Decoded(mnemonic, dict(zip(names, args, strict=True)))
+    return Spelled(mnemonic, lambda args: dict(zip(names, args, strict=True)))
 
 
 def with_cta_group(mnemonic: str, *names: str) -> Decoder:
     """Operands, then the constant cta_group."""
 
-    def decoder(args: list[Any]) -> Decoded:
-        named: Operands = dict(zip(names, args[:-1], strict=True))
-        return Decoded(mnemonic, named | {"cta_group": number_of(args[-1])})
+    def named(args: list[Any]) -> Operands:
+        return dict(zip(names, args[:-1], strict=True)) | {"cta_group": number_of(args[-1])}
 
-    return decoder
+    return Spelled(mnemonic, named)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ... import machine
 from ...ir import nodes as ir
-from .arguments import Decoder
 from .version import installed_series
 
 
@@ -39,18 +39,8 @@ class PlainReading:
 def new_reading() -> Reading:
     """A reading of a function in the dialect of the installed TVM."""
     if installed_series() == "0.27":
+        machine.load()  # it decodes as it reads
         from .v0_27.reading import Reading as Reading027
 
         return Reading027()
     return PlainReading()
-
-
-def decoders() -> dict[str, Decoder]:
-    """Intrinsic of the installed TVM -> decoder of its argument list."""
-    if installed_series() == "0.27":
-        from .v0_27.helpers import DECODE_0_27
-
-        return DECODE_0_27
-    from .v0_26.intrinsics import DECODE_0_26
-
-    return DECODE_0_26

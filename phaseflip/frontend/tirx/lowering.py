@@ -19,6 +19,7 @@ from ...errors import BadInput, UnsupportedInstruction
 from ...ir import nodes as ir
 from ...system.interrupts import interrupts_heard
 from . import reader as tir
+from .decoding import decode_calls
 from .host_interpreter import HostPlan
 from .parser_stacks import use_light_stacks
 from .version import check_tvm_version
@@ -104,6 +105,7 @@ def lower(func: Any, arch: str = DEFAULT_ARCH) -> LoweredKernel:
         )
     hosts = [f for f in host.functions.values() if hasattr(f, "body")]
     device_function = tir.read_function(functions[0], loops)
+    decode_calls(device_function)
     plan = HostPlan(
         tir.read_function(hosts[0], loops), [name for name, _, _ in signature], device_function
     )

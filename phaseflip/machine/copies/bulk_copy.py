@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import KernelFault
 from ...ir.instruction import instruction
+from ...ir.traits import MBARRIER
 from ..memory.load_store import RAW, SHARED_BASE, Memory, memory_of
 from ..operation import ThreadOperation
 from ..pipes import Awaited
@@ -247,7 +248,7 @@ def _row(g: Group, shared: int, other: int, nbytes: int) -> _Row:
     return _Row(cta, (shared | SHARED_BASE) - cta.shared_base, memory, offset, nbytes)
 
 
-@instruction("cp.async.bulk.g2s")
+@instruction("cp.async.bulk.g2s", completes=MBARRIER)
 def cp_async_bulk_g2s(
     g: Group,
     place: Place,
@@ -289,7 +290,7 @@ def _check_owner(g: Group, what: str, address: int, own: bool) -> None:
         )
 
 
-@instruction("cp.async.bulk.s2s")
+@instruction("cp.async.bulk.s2s", completes=MBARRIER)
 def cp_async_bulk_s2s(g: Group, place: Place, dst: Any, src: Any, nbytes: Any, mbar: Any) -> None:
     """cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [dstMem], [srcMem], size, [mbar].
 
@@ -309,7 +310,7 @@ def cp_async_bulk_s2s(g: Group, place: Place, dst: Any, src: Any, nbytes: Any, m
         start_load(g, place, thread, [copy_to(g, place, thread, row, barrier, (barrier, "s2s"))])
 
 
-@instruction("cp.async.bulk.s2g")
+@instruction("cp.async.bulk.s2g", completes="cp.async.bulk.wait_group", stores_global=True)
 def cp_async_bulk_s2g(g: Group, place: Place, dst: Any, src: Any, nbytes: Any) -> None:
     """cp.async.bulk.global.shared::cta.bulk_group [dstMem], [srcMem], size: a multiple of 16 bytes, as are both addresses.
 
@@ -321,7 +322,7 @@ def cp_async_bulk_s2g(g: Group, place: Place, dst: Any, src: Any, nbytes: Any) -
         start_store(g, place, thread, _row(g, source, to, size))
 
 
-@instruction("cp.async.bulk.commit_group")
+@instruction("cp.async.bulk.commit_group", synchronises=True)
 def cp_async_bulk_commit_group(g: Group, place: Place) -> None:
     """cp.async.bulk.commit_group: the executing thread's bulk stores since the last commit become one group."""
     for thread in g.lanes.tolist():
@@ -362,7 +363,7 @@ class BulkWait:
         return f"cp.async.bulk.wait_group for {len(self.stores)} stores in flight"
 
 
-@instruction("cp.async.bulk.wait_group", waits=True)
+@instruction("cp.async.bulk.wait_group", waits=True, synchronises=True)
 def cp_async_bulk_wait_group(
     g: Group, place: Place, newest: int, reads_only: bool
 ) -> BulkWait | None:

@@ -82,7 +82,7 @@ class CopyOperation(ThreadOperation):
             act()
 
 
-@instruction("cp.async")
+@instruction("cp.async", completes="cp.async.wait_group")
 def cp_async(
     g: Group, place: Place, dst: Any, src: Any, nbytes: int, pred: Any = 1, fill: Any = 1
 ) -> None:
@@ -151,7 +151,7 @@ def _start(
     g.cta.cluster.issue(("cp.async", g.cta.rank, place.order, int(lanes[0])), operation)
 
 
-@instruction("cp.async.commit_group")
+@instruction("cp.async.commit_group", synchronises=True)
 def cp_async_commit_group(g: Group, place: Place) -> None:
     """cp.async.commit_group: the executing thread's copies since the last commit become one group, be it empty."""
     for lane in g.lanes.tolist():
@@ -195,7 +195,7 @@ class CopyWait:
         return f"cp.async.wait_group for {sum(not o.done for o in self.awaited)} copies in flight"
 
 
-@instruction("cp.async.wait_group", waits=True)
+@instruction("cp.async.wait_group", waits=True, synchronises=True)
 def cp_async_wait_group(
     g: Group, place: Place, newest: int, result: int | None = None
 ) -> CopyWait | None:
@@ -207,7 +207,7 @@ def cp_async_wait_group(
     return None
 
 
-@instruction("cp.async.mbarrier.arrive", uniform=("mbar",))
+@instruction("cp.async.mbarrier.arrive", uniform=("mbar",), synchronises=True, arrives=True)
 def cp_async_mbarrier_arrive(g: Group, place: Place, mbar: int, noinc: bool) -> None:
     """cp.async.mbarrier.arrive{.noinc}.shared::cta.b64 [addr]: arrive once for each lane when its earlier copies are done.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import KernelFault
 from ...ir.instruction import instruction
+from ...ir.traits import MBARRIER
 from ..memory.load_store import RAW, SHARED_BASE
 from .bulk_copy import Copy, copy_to, start_load, start_store
 from .tensor_map import NAN_FILL, TensorMap
@@ -117,7 +118,7 @@ class _Box:
         ]
 
 
-@instruction("cp.async.bulk.tensor.g2s")
+@instruction("cp.async.bulk.tensor.g2s", completes=MBARRIER, measure="bulk copies")
 def cp_async_bulk_tensor_g2s(
     g: Group, place: Place, dst: Any, mbar: Any, tensor_map: Any, coordinates: Any, cta_mask: Any = None,
     cta_group: int = 1,
@@ -162,7 +163,12 @@ def _signalled(cta: CTA, mbar: int, cta_group: int, multicast: bool) -> int:
     return cta.cluster.multicast(mbar, 1 << rank)[0]
 
 
-@instruction("cp.async.bulk.tensor.s2g")
+@instruction(
+    "cp.async.bulk.tensor.s2g",
+    completes="cp.async.bulk.wait_group",
+    stores_global=True,
+    measure="bulk copies",
+)
 def cp_async_bulk_tensor_s2g(
     g: Group, place: Place, src: Any, tensor_map: Any, coordinates: Any
 ) -> None:

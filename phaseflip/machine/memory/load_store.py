@@ -333,7 +333,7 @@ def ld_shared(g: Group, place: Place, dst: Any, addr: Any, nbytes: int, dtype: s
     return _ld(g, place, dst, addr, nbytes, dtype)
 
 
-@instruction("st.global")
+@instruction("st.global", stores_global=True, alone=True)
 def st_global(g: Group, place: Place, addr: Any, src: Any, nbytes: int) -> None:
     """st.global{.vec}.type [a], b: `nbytes` (1-32) per lane from the register buffer at `src`."""
     g.cta.bytes["global_stored"] += nbytes * g.n
@@ -354,7 +354,7 @@ def st_shared(
     _st(g, place, addr, src, nbytes)
 
 
-@instruction("cvt.x2")
+@instruction("cvt.x2", alone=True)
 def cvt_x2(g: Group, place: Place, dst: Any, src: Any, source: str, target: str) -> None:
     """cvt.rn.target.source of two neighbouring registers (TVM's packed casts): round to nearest even."""
     a, b = g.cta.dtype(source), g.cta.dtype(target)

@@ -114,7 +114,7 @@ def _load(
     return None
 
 
-@instruction("ld.acquire", waits=True)
+@instruction("ld.acquire", waits=True, looks=StrongLoad)
 def ld_acquire(
     g: Group, place: Place, addr: Any, nbytes: int, scope: str, dst: Any = None, dtype: str = "", result: int | None = None
 ) -> StrongLoad | None:  # fmt: skip
@@ -122,7 +122,7 @@ def ld_acquire(
     return _load(g, place, addr, nbytes, "acquire", scope, dst, dtype, result)
 
 
-@instruction("ld.relaxed", waits=True)
+@instruction("ld.relaxed", waits=True, looks=StrongLoad)
 def ld_relaxed(
     g: Group, place: Place, addr: Any, nbytes: int, scope: str, dst: Any = None, dtype: str = "", result: int | None = None
 ) -> StrongLoad | None:  # fmt: skip
@@ -130,7 +130,7 @@ def ld_relaxed(
     return _load(g, place, addr, nbytes, "relaxed", scope, dst, dtype, result)
 
 
-@instruction("ld.volatile", waits=True)
+@instruction("ld.volatile", waits=True, looks=StrongLoad)
 def ld_volatile(
     g: Group,
     place: Place,
@@ -183,7 +183,7 @@ def _stored(g: Group, place: Place, nbytes: int, src: Any, value: Any, dtype: st
     return np.asarray(g.cta.frame(RAW[nbytes])[rows, column])
 
 
-@instruction("st.release")
+@instruction("st.release", stores_global=True)
 def st_release(
     g: Group, place: Place, addr: Any, nbytes: int, scope: str, src: Any = None, value: Any = None, dtype: str = ""
 ) -> None:  # fmt: skip
@@ -191,7 +191,7 @@ def st_release(
     _store(g, place, addr, nbytes, src, value, dtype, "release", scope)
 
 
-@instruction("st.relaxed")
+@instruction("st.relaxed", stores_global=True)
 def st_relaxed(
     g: Group, place: Place, addr: Any, nbytes: int, scope: str, src: Any = None, value: Any = None, dtype: str = ""
 ) -> None:  # fmt: skip
@@ -199,7 +199,7 @@ def st_relaxed(
     _store(g, place, addr, nbytes, src, value, dtype, "relaxed", scope)
 
 
-@instruction("st.volatile")
+@instruction("st.volatile", stores_global=True)
 def st_volatile(
     g: Group,
     place: Place,

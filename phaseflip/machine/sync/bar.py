@@ -53,7 +53,14 @@ class BarrierWait:
         )
 
 
-@instruction("bar.sync", waits=True, uniform=("barrier", "count"))
+@instruction(
+    "bar.sync",
+    waits=True,
+    uniform=("barrier", "count"),
+    synchronises=True,
+    supplies=BarrierWait,
+    measure="CTA barriers",
+)
 def bar_sync(
     g: Group, place: Place, barrier: int, count: int | None
 ) -> BarrierWait | Parted | None:
@@ -65,7 +72,13 @@ def bar_sync(
     return meet(g, place, barrier, count)
 
 
-@instruction("barrier.sync", waits=True, uniform=("barrier", "count"))
+@instruction(
+    "barrier.sync",
+    waits=True,
+    uniform=("barrier", "count"),
+    synchronises=True,
+    supplies=BarrierWait,
+)
 def barrier_sync(
     g: Group, place: Place, barrier: int, count: int | None
 ) -> BarrierWait | Parted | None:
@@ -105,7 +118,7 @@ def meet(
     return begun(g, wait_of(found, _arrive(g, place, found, count, votes)))
 
 
-@instruction("bar.arrive", uniform=("barrier", "count"))
+@instruction("bar.arrive", uniform=("barrier", "count"), synchronises=True, supplies=BarrierWait)
 def bar_arrive(g: Group, place: Place, barrier: int, count: int) -> None:
     """bar.arrive a, b: arrive at barrier a, which b threads complete, without waiting."""
     found = _barrier(g, place, barrier, count)
@@ -159,7 +172,7 @@ def _barrier(g: Group, place: Place, number: int, count: int | None) -> NamedBar
     return g.cta.barriers.barrier(number)
 
 
-@instruction("fence")
+@instruction("fence", synchronises=True)
 def fence(g: Group, place: Place, sem: str, scope: str) -> None:
     """fence.sem.scope: releases what the thread did before to whoever observes its later relaxed arrivals or strong stores.
 

@@ -45,7 +45,9 @@ class ReductionWait(BarrierWait):
             group.r[self.slot] = _REDUCE[self.op](votes)
 
 
-@instruction("bar.red", waits=True, uniform=("barrier", "count"))
+@instruction(
+    "bar.red", waits=True, uniform=("barrier", "count"), synchronises=True, supplies=BarrierWait
+)
 def bar_red(
     g: Group, place: Place, op: str, barrier: int, count: int | None, predicate: Any, result: int | None = None
 ) -> BarrierWait | Parted | None:  # fmt: skip

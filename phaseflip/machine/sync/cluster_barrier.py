@@ -129,7 +129,7 @@ def _whole_warps(g: Group, place: Place, aligned: bool) -> None:
         )
 
 
-@instruction("barrier.cluster.arrive")
+@instruction("barrier.cluster.arrive", synchronises=True, supplies=ClusterWait)
 def barrier_cluster_arrive(g: Group, place: Place, sem: str, aligned: bool) -> None:
     """barrier.cluster.arrive{.release, .relaxed}{.aligned}: arrive at the cluster's barrier, without waiting."""
     _whole_warps(g, place, aligned)
@@ -144,7 +144,7 @@ def barrier_cluster_arrive(g: Group, place: Place, sem: str, aligned: bool) -> N
     g.cta.cluster.barrier.arrive(g, place, clock, near)
 
 
-@instruction("barrier.cluster.wait", waits=True)
+@instruction("barrier.cluster.wait", waits=True, synchronises=True, measure="cluster barriers")
 def barrier_cluster_wait(g: Group, place: Place, aligned: bool) -> ClusterWait | None:
     """barrier.cluster.wait{.acquire}{.aligned}: wait until all threads of the cluster that have not exited arrived."""
     _whole_warps(g, place, aligned)
@@ -160,7 +160,13 @@ def barrier_cluster_wait(g: Group, place: Place, aligned: bool) -> ClusterWait |
     return begun(g, wait)
 
 
-@instruction("barrier.cluster.sync", waits=True)
+@instruction(
+    "barrier.cluster.sync",
+    waits=True,
+    synchronises=True,
+    supplies=ClusterWait,
+    measure="cluster barriers",
+)
 def barrier_cluster_sync(g: Group, place: Place) -> ClusterWait | None:
     """barrier.cluster.arrive.aligned, then barrier.cluster.wait.aligned (TVM's cluster_sync emits the two together)."""
     barrier_cluster_arrive(g, place, "release", True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import KernelFault
-from ...ir.instruction import instruction
+from ...ir.instruction import instruction, traits_of
 from ...ir.program import EXIT
 from ...ordering.happens_before import FreshWait
 from ...ordering.knowledge import Clock
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..threads.warp import Group
 
 
-@instruction("mbarrier.init", uniform=("mbar", "count"))
+@instruction("mbarrier.init", uniform=("mbar", "count"), synchronises=True)
 def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
     """mbarrier.init.shared.b64 [addr], count: a new object in phase 0 that expects `count` (1 to 2^20-1) arrivals."""
     if not 1 <= count <= MAX_COUNT:
@@ -73,7 +73,7 @@ def mbarrier_init(g: Group, place: Place, mbar: int, count: int) -> None:
 _ARRIVAL = ("mbar", "cta", "pred")
 
 
-@instruction("mbarrier.arrive", uniform=(*_ARRIVAL, "count"))
+@instruction("mbarrier.arrive", uniform=(*_ARRIVAL, "count"), synchronises=True, arrives=True)
 def mbarrier_arrive(
     g: Group, place: Place, mbar: int, count: int = 1, cta: int | None = None, pred: int = 1, sem: str = "release",
     scope: str = "cta",
@@ -86,7 +86,13 @@ def mbarrier_arrive(
     _arrive(g, place, mbar, cta, pred, sem, scope, count, 0)
 
 
-@instruction("mbarrier.arrive.expect_tx", uniform=(*_ARRIVAL, "tx_count"))
+@instruction(
+    "mbarrier.arrive.expect_tx",
+    uniform=(*_ARRIVAL, "tx_count"),
+    synchronises=True,
+    arrives=True,
+    tells=("cp.async.bulk.tensor.g2s",),
+)
 def mbarrier_arrive_expect_tx(
     g: Group, place: Place, mbar: int, tx_count: int, cta: int | None = None, pred: int = 1, sem: str = "release",
     scope: str = "cta",
@@ -98,7 +104,9 @@ def mbarrier_arrive_expect_tx(
     _arrive(g, place, mbar, cta, pred, sem, scope, 1, tx_count)
 
 
-@instruction("mbarrier.arrive.noComplete", uniform=("mbar", "count", "pred"))
+@instruction(
+    "mbarrier.arrive.noComplete", uniform=("mbar", "count", "pred"), synchronises=True, arrives=True
+)
 def mbarrier_arrive_no_complete(
     g: Group, place: Place, mbar: int, count: int, pred: int = 1
 ) -> None:
@@ -109,7 +117,7 @@ def mbarrier_arrive_no_complete(
     _arrive(g, place, mbar, None, pred, "release", "cta", count, 0)
 
 
-@instruction("mbarrier.complete_tx", uniform=(*_ARRIVAL, "tx_count"))
+@instruction("mbarrier.complete_tx", uniform=(*_ARRIVAL, "tx_count"), synchronises=True)
 def mbarrier_complete_tx(
     g: Group, place: Place, mbar: int, tx_count: int, cta: int | None = None, pred: int = 1
 ) -> None:
@@ -129,7 +137,7 @@ def mbarrier_complete_tx(
     barrier.complete_tx(place, tx_count * g.n, intended_phase(g, barrier), clock)
 
 
-@instruction("mbarrier.expect_tx", uniform=("mbar", "tx_count"))
+@instruction("mbarrier.expect_tx", uniform=("mbar", "tx_count"), synchronises=True)
 def mbarrier_expect_tx(g: Group, place: Place, mbar: int, tx_count: int) -> None:
     """mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [addr], txCount: expect txCount more bytes, each lane; no arrival."""
     barrier = barrier_at(g, place, mbar)
@@ -183,7 +191,13 @@ def intended_phase(g: Group, barrier: Mbarrier) -> int:
     return 0
 
 
-@instruction("mbarrier.try_wait.parity", waits=True, uniform=("mbar", "parity"))
+@instruction(
+    "mbarrier.try_wait.parity",
+    waits=True,
+    uniform=("mbar", "parity"),
+    synchronises=True,
+    measure="mbarrier waits",
+)
 def mbarrier_try_wait_parity(
     g: Group, place: Place, mbar: int, parity: int, scope: str = "cta"
 ) -> MbarrierWait | LanesWait | Parted | None:
@@ -271,18 +285,11 @@ def known_phase(g: Group, barrier: Mbarrier, consumed: int) -> int:
     return known
 
 
-RESULTS = {
-    "tcgen05.commit": "tcgen05.mma",
-    "mbarrier.arrive.expect_tx": "cp.async.bulk.tensor.g2s",
-}
-"""What arrives on a barrier -> the operations whose completion it tells."""
-
-
 def _note_fresh(g: Group, place: Place, barrier: Mbarrier) -> None:
     """A producer's first wait passes at once, and so does a wait for a result with the wrong parity."""
     detector = g.cta.detector
-    arrive = {p.mnemonic for p in g.cta.program.arrivals_on(barrier.name)}
-    told = frozenset(RESULTS[mnemonic] for mnemonic in arrive & RESULTS.keys())
+    arrivals = g.cta.program.arrivals_on(barrier.name)
+    told = frozenset(name for p in arrivals for name in traits_of(p.mnemonic).tells)
     if detector is not None and told:
         wait = FreshWait(place, barrier.consumed, told)
         threads = (g.lanes + g.cta.first_component).tolist()
@@ -312,7 +319,7 @@ def _sharing(g: Group, place: Place, other: Place, at: int) -> list[str]:
     return g.cta.shared.overlapping(at, at + MBARRIER_BYTES - 1)
 
 
-@instruction("fence.mbarrier_init")
+@instruction("fence.mbarrier_init", synchronises=True)
 def fence_mbarrier_init(g: Group, place: Place) -> None:
     """fence.mbarrier_init.release.cluster: with a relaxed arrival after it, releases the thread's earlier inits only."""
     detector = g.cta.detector

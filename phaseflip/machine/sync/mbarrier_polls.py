@@ -90,7 +90,13 @@ def _look(g: Group, parts: Parts | Parted, result: int | None) -> Poll | Parted 
     return None
 
 
-@instruction("mbarrier.try_wait.parity.once", waits=True, uniform=("mbar", "parity"))
+@instruction(
+    "mbarrier.try_wait.parity.once",
+    waits=True,
+    uniform=("mbar", "parity"),
+    synchronises=True,
+    looks=Poll,
+)
 def mbarrier_try_wait_parity_once(
     g: Group, place: Place, mbar: int, parity: int, scope: str = "cta", ticks: Any = 0, result: int | None = None
 ) -> Poll | Parted | None:  # fmt: skip
@@ -101,7 +107,13 @@ def mbarrier_try_wait_parity_once(
     return _look(g, phase_waits(g, place, mbar, parity, scope), result)
 
 
-@instruction("mbarrier.test_wait.parity", waits=True, uniform=("mbar", "parity"))
+@instruction(
+    "mbarrier.test_wait.parity",
+    waits=True,
+    uniform=("mbar", "parity"),
+    synchronises=True,
+    looks=Poll,
+)
 def mbarrier_test_wait_parity(
     g: Group, place: Place, mbar: int, parity: int, scope: str = "cta", result: int | None = None
 ) -> Poll | Parted | None:
@@ -112,7 +124,9 @@ def mbarrier_test_wait_parity(
     return _look(g, phase_waits(g, place, mbar, parity, scope), result)
 
 
-@instruction("mbarrier.test_wait", waits=True, uniform=("mbar", "state"))
+@instruction(
+    "mbarrier.test_wait", waits=True, uniform=("mbar", "state"), synchronises=True, looks=Poll
+)
 def mbarrier_test_wait(
     g: Group, place: Place, mbar: int, state: int, scope: str = "cta", result: int | None = None
 ) -> Poll | Parted | None:
@@ -127,7 +141,9 @@ def mbarrier_test_wait(
     return _look(g, [(g, MbarrierWait(barrier, phase, place, scope))], result)
 
 
-@instruction("mbarrier.try_wait", waits=True, uniform=("mbar", "state"))
+@instruction(
+    "mbarrier.try_wait", waits=True, uniform=("mbar", "state"), synchronises=True, looks=Poll
+)
 def mbarrier_try_wait(
     g: Group, place: Place, mbar: int, state: int, scope: str = "cta", result: int | None = None
 ) -> Poll | Parted | None:
@@ -135,7 +151,7 @@ def mbarrier_try_wait(
     return mbarrier_test_wait(g, place, mbar, state, scope, result)
 
 
-@instruction("mbarrier.arrive.state", uniform=("mbar",))
+@instruction("mbarrier.arrive.state", uniform=("mbar",), synchronises=True, arrives=True)
 def mbarrier_arrive_state(g: Group, place: Place, mbar: int) -> int:
     """mbarrier.arrive{.release.cta}.shared::cta.b64 state, [addr]: arrive once, and give the state before.
 

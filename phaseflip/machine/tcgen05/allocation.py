@@ -208,7 +208,7 @@ def _bad_allocation(
     )
 
 
-@instruction("tcgen05.alloc", waits=True, uniform=("dst", "n_columns"))
+@instruction("tcgen05.alloc", waits=True, uniform=("dst", "n_columns"), owns=True)
 def tcgen05_alloc(
     g: Group, place: Place, dst: int, n_columns: int, cta_group: int
 ) -> AllocationWait | Parted | None:
@@ -339,7 +339,7 @@ def _of_the_pair(g: Group, place: Place, cta_group: int) -> PairWait | None:
     return begun(g, wait)
 
 
-@instruction("tcgen05.dealloc", waits=True, uniform=("taddr", "n_columns"))
+@instruction("tcgen05.dealloc", waits=True, uniform=("taddr", "n_columns"), owns=True)
 def tcgen05_dealloc(
     g: Group, place: Place, taddr: int, n_columns: int, cta_group: int
 ) -> PairWait | None:
@@ -379,7 +379,7 @@ def tcgen05_dealloc(
     return _of_the_pair(g, place, cta_group)
 
 
-@instruction("tcgen05.relinquish_alloc_permit", waits=True)
+@instruction("tcgen05.relinquish_alloc_permit", waits=True, synchronises=True, owns=True)
 def tcgen05_relinquish_alloc_permit(g: Group, place: Place, cta_group: int) -> PairWait | None:
     """tcgen05.relinquish_alloc_permit.cta_group.sync.aligned: this CTA allocates no more.
 

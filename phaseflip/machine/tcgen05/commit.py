@@ -58,7 +58,14 @@ class Commit(ThreadOperation):
         return clock, lambda other: holds(join([tracked, ticket.clock]), other)
 
 
-@instruction("tcgen05.commit", uniform=("mbar", "cta_mask"))
+@instruction(
+    "tcgen05.commit",
+    uniform=("mbar", "cta_mask"),
+    synchronises=True,
+    arrives=True,
+    tells=("tcgen05.mma",),
+    measure="commits",
+)
 def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: int | None) -> None:
     """tcgen05.commit.cta_group.mbarrier::arrive::one.shared::cluster{.multicast::cluster}.b64 [mbar]{, ctaMask}.
 
@@ -96,21 +103,21 @@ def tcgen05_commit(g: Group, place: Place, mbar: int, cta_group: int, cta_mask: 
         g.cta.cluster.issue(("tcgen05", g.cta.rank, operation.thread), operation)
 
 
-@instruction("tcgen05.fence::before_thread_sync")
+@instruction("tcgen05.fence::before_thread_sync", synchronises=True)
 def tcgen05_fence_before_thread_sync(g: Group, place: Place) -> None:
     """tcgen05.fence::before_thread_sync: orders earlier tcgen05 operations before later synchronisation; no value changes."""
     if g.cta.detector is not None:
         g.cta.detector.fence_before(g)
 
 
-@instruction("tcgen05.fence::after_thread_sync")
+@instruction("tcgen05.fence::after_thread_sync", synchronises=True)
 def tcgen05_fence_after_thread_sync(g: Group, place: Place) -> None:
     """tcgen05.fence::after_thread_sync: orders later tcgen05 operations after earlier synchronisation; no value changes."""
     if g.cta.detector is not None:
         g.cta.detector.fence_after(g)
 
 
-@instruction("fence.proxy.async")
+@instruction("fence.proxy.async", synchronises=True)
 def fence_proxy_async(g: Group, place: Place, space: str) -> None:
     """fence.proxy.async{.space}: orders generic-proxy and async-proxy accesses of this thread; no value changes.
 

@@ -102,7 +102,7 @@ class TensorCopy(ThreadOperation):
             detector.tmem_access(ticket, cta.tmem, one, columns, writes=True, lane=lane)
 
 
-@instruction("tcgen05.cp")
+@instruction("tcgen05.cp", completes="tcgen05.commit")
 def tcgen05_cp(
     g: Group, place: Place, taddr: Any, desc: Any, row: Any, column: Any, shape: str, multicast: str, cta_group: int
 ) -> None:  # fmt: skip

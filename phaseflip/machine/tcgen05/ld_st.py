@@ -106,7 +106,12 @@ class Transfer:
         words[self.lanes, columns] = value
 
 
-@instruction("tcgen05.ld", uniform=("taddr", "row", "column"))
+@instruction(
+    "tcgen05.ld",
+    uniform=("taddr", "row", "column"),
+    completes="tcgen05.wait::ld",
+    measure="TMEM loads",
+)
 def tcgen05_ld(
     g: Group,
     place: Place,
@@ -125,7 +130,7 @@ def tcgen05_ld(
     _transfer(g, place, taddr, row, column, shape, num, pack, registers)
 
 
-@instruction("tcgen05.st", uniform=("taddr", "row", "column"))
+@instruction("tcgen05.st", uniform=("taddr", "row", "column"), completes="tcgen05.wait::st")
 def tcgen05_st(
     g: Group,
     place: Place,
@@ -243,13 +248,13 @@ def _wait_transfers(g: Group, place: Place, kind: str) -> TransfersWait | None:
     return begun(g, wait)
 
 
-@instruction("tcgen05.wait::ld", waits=True)
+@instruction("tcgen05.wait::ld", waits=True, synchronises=True)
 def tcgen05_wait_ld(g: Group, place: Place) -> TransfersWait | None:
     """tcgen05.wait::ld.sync.aligned: wait for all tcgen05.ld that the executing warps have issued."""
     return _wait_transfers(g, place, "ld")
 
 
-@instruction("tcgen05.wait::st", waits=True)
+@instruction("tcgen05.wait::st", waits=True, synchronises=True)
 def tcgen05_wait_st(g: Group, place: Place) -> TransfersWait | None:
     """tcgen05.wait::st.sync.aligned: wait for all tcgen05.st that the executing warps have issued."""
     return _wait_transfers(g, place, "st")

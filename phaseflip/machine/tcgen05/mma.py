@@ -228,7 +228,7 @@ def issued_once(g: Group, place: Place, operands: list[tuple[Any, ...]], what: s
     return issued
 
 
-@instruction("tcgen05.mma")
+@instruction("tcgen05.mma", called="MMA", completes="tcgen05.commit", measure="MMA instructions")
 def tcgen05_mma(
     g: Group,
     place: Place,

@@ -31,12 +31,12 @@ def nanosleep(g: Group, place: Place, t: Any) -> None:
     """nanosleep.u32 t: suspends the thread for up to 2t nanoseconds; there is no time here."""
 
 
-@instruction("griddepcontrol.launch_dependents")
+@instruction("griddepcontrol.launch_dependents", synchronises=True)
 def griddepcontrol_launch_dependents(g: Group, place: Place) -> None:
     """griddepcontrol.launch_dependents: lets grids that depend on this one start; there are none here."""
 
 
-@instruction("griddepcontrol.wait")
+@instruction("griddepcontrol.wait", synchronises=True)
 def griddepcontrol_wait(g: Group, place: Place) -> None:
     """griddepcontrol.wait: waits for the grids before this one, whose memory is visible from the start here.
 

@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import KernelFault
 from ...findings import Finding, agree
 from ...ir.instruction import instruction
+from ...ir.traits import MBARRIER, family
 from ..copies.bulk_copy import copy_to, start_load
 from ..memory.load_store import memory_of, observe
 
@@ -80,7 +81,10 @@ class _Response:
         raise NotImplementedError
 
 
-@instruction("clusterlaunchcontrol.try_cancel")
+family("clusterlaunchcontrol", archs=("sm_100a", "sm_103a"))
+
+
+@instruction("clusterlaunchcontrol.try_cancel", completes=MBARRIER)
 def try_cancel(g: Group, place: Place, addr: Any, mbar: Any) -> None:
     """clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128
     [addr], [mbar].

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...findings import Finding, agree
+from ...ir.instruction import traits_of
 
 if TYPE_CHECKING:
     from ...ir.place import Place
@@ -169,11 +170,17 @@ def _check_loading(g: Group, place: Place, first: Any, nbytes: int) -> None:
 
 def _awaits(cta: CTA, warp: int, load: Place) -> tuple[str, str]:
     """What an instruction in flight into registers of a warp lacks, and the calls that would supply it."""
-    if load.mnemonic != "wgmma.mma_async":
-        return "no tcgen05.wait::ld of this warp has completed it", "T.ptx.tcgen05.wait.ld()"
-    if any(run.place == load for run in cta.warpgroup_mma[warp].open):
+    awaited = traits_of(load.mnemonic).completes
+    if awaited == "wgmma.wait_group" and any(r.place == load for r in cta.warpgroup_mma[warp].open):
         return (
             "no wgmma.commit_group of this warp has made it part of a group, so no wgmma.wait_group waits for it",
-            "T.ptx.wgmma.commit_group(), then T.ptx.wgmma.wait_group(0),",
+            f"T.ptx.wgmma.commit_group(), then {_CALLS[awaited]},",
         )
-    return "no wgmma.wait_group of this warp has completed it", "T.ptx.wgmma.wait_group(0)"
+    return f"no {awaited} of this warp has completed it", _CALLS.get(awaited, awaited)
+
+
+_CALLS = {
+    "tcgen05.wait::ld": "T.ptx.tcgen05.wait.ld()",
+    "wgmma.wait_group": "T.ptx.wgmma.wait_group(0)",
+}
+"""What completes an operation -> how a kernel writes it."""

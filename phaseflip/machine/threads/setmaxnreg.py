@@ -105,7 +105,7 @@ class RegistersWait:
         )
 
 
-@instruction("setmaxnreg", waits=True)
+@instruction("setmaxnreg", waits=True, supplies=RegistersWait)
 def setmaxnreg(g: Group, place: Place, action: str, count: int) -> RegistersWait | None:
     """setmaxnreg.{inc, dec}.sync.aligned.u32 imm-reg-count: each thread of the warps owns `count` registers from now on.
 

@@ -67,7 +67,7 @@ def thread_rank(g: Group, place: Place) -> Any:
     return int(g.lanes[0]) if g.n == 1 else g.lanes
 
 
-@instruction("bar.warp.sync")
+@instruction("bar.warp.sync", synchronises=True)
 def bar_warp_sync(g: Group, place: Place) -> None:
     """bar.warp.sync membermask: orders the lanes of a warp; the mask is of all (TVM's __syncwarp()).
 

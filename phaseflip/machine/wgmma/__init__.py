@@ -1,1 +1,5 @@
-"""The tensor core of Hopper: wgmma and where its operands lie."""
+"""wgmma: the MMA of a warpgroup, which Hopper alone has."""
+
+from ...ir.traits import family
+
+family("wgmma", archs=("sm_90a",))

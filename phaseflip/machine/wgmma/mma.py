@@ -177,7 +177,7 @@ def _whole_warps(g: Group, place: Place) -> bool:
     return False
 
 
-@instruction("wgmma.fence")
+@instruction("wgmma.fence", synchronises=True)
 def wgmma_fence(g: Group, place: Place) -> None:
     """wgmma.fence.sync.aligned: orders earlier accesses to registers before wgmma.mma_async; no value changes.
 
@@ -189,7 +189,7 @@ def wgmma_fence(g: Group, place: Place) -> None:
             warp_state(g.cta, warp).fence()
 
 
-@instruction("wgmma.mma_async")
+@instruction("wgmma.mma_async", completes="wgmma.wait_group", measure="MMA instructions")
 def wgmma_mma_async(
     g: Group,
     place: Place,
@@ -298,7 +298,7 @@ def _bits(cta: CTA, warp: int, registers: tuple[int, ...]) -> np.ndarray:
     return cta.frame(RAW[4])[32 * warp : 32 * warp + 32, list(registers)]
 
 
-@instruction("wgmma.commit_group")
+@instruction("wgmma.commit_group", synchronises=True, measure="commits")
 def wgmma_commit_group(g: Group, place: Place) -> None:
     """wgmma.commit_group.sync.aligned: the warp's products since the last commit become one wgmma-group, perhaps empty."""
     if not _whole_warps(g, place):
@@ -386,7 +386,7 @@ class WgmmaWait:
         return f"wgmma.wait_group for {len(missing)} groups in flight"
 
 
-@instruction("wgmma.wait_group", waits=True)
+@instruction("wgmma.wait_group", waits=True, synchronises=True)
 def wgmma_wait_group(g: Group, place: Place, newest: int) -> WgmmaWait | None:
     """wgmma.wait_group.sync.aligned N: wait until at most the N newest wgmma-groups of the warp are pending.
 

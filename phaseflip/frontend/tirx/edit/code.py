@@ -17,6 +17,7 @@ from tvm.tirx.exec_scope import _SCOPE_BINDING_TO_PARENT_CUR
 
 from ....ir.nodes import Site
 from ..places import LINE_MARK, marked_site, statement_site
+from ..release import mnemonic_called
 from ..tvm_names import Region, buffer_of
 from .calls import Calls, new_calls
 from .expressions import marked, memory, occurs, statement_text
@@ -64,6 +65,12 @@ class Statement:
         if self.name.startswith("tile."):
             return list(self.node.args)
         return self.calls.arguments(self.node.value)
+
+    @property
+    def mnemonic(self) -> str:
+        """What PTX calls the instruction that it executes; "" if it is none, or if its arguments decide."""
+        helper = str(self.args[0].value) if self.name == "cuda.func_call" else ""
+        return mnemonic_called(f"tirx.{self.name}", helper)
 
     @property
     def text(self) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 from ....errors import UnsupportedInstruction
 from ....ir import nodes as ir
 from ....ir.instruction import Decoded, Operands
-from ..arguments import Decoder, number_of, operands, text_of
+from ..arguments import Decoder, Spelled, number_of, operands, spells, text_of
 
 
-def _bulk_tensor_load(args: list[Any]) -> Decoded:
+@spells("cp.async.bulk.tensor.g2s")
+def _bulk_tensor_load(args: list[Any]) -> Operands:
     """[rank, dst, mbar, map, cta_mask, cta_group, policy, has_policy, mode, mbar_is_address, multicast, *coordinates].
 
     `mbar_is_address`: the barrier is given by its 32-bit shared address, which may lie in another CTA.
@@ -25,7 +26,7 @@ def _bulk_tensor_load(args: list[Any]) -> Decoded:
         "cta_mask": args[4] if number_of(args[10]) else None,
         "cta_group": number_of(args[5]),
     }
-    return Decoded("cp.async.bulk.tensor.g2s", named)
+    return named
 
 
 def _bulk_tensor_load_cta(args: list[Any]) -> Decoded:
@@ -34,50 +35,50 @@ def _bulk_tensor_load_cta(args: list[Any]) -> Decoded:
     return _bulk_tensor_load([*args[:4], zero, *args[4:9], zero, *args[9:]])
 
 
-def _bulk_tensor_store(args: list[Any]) -> Decoded:
+@spells("cp.async.bulk.tensor.s2g")
+def _bulk_tensor_store(args: list[Any]) -> Operands:
     """[rank, src, map, policy, has_policy, *coordinates]."""
-    return Decoded(
-        "cp.async.bulk.tensor.s2g",
-        {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])},
-    )
+    return {"src": args[1], "tensor_map": args[2], "coordinates": list(args[5:])}
 
 
-def _bulk_wait(args: list[Any]) -> Decoded:
-    return Decoded(
-        "cp.async.bulk.wait_group",
-        {"newest": number_of(args[0]), "reads_only": bool(number_of(args[1]))},
-    )
+@spells("cp.async.bulk.wait_group")
+def _bulk_wait(args: list[Any]) -> Operands:
+    return {"newest": number_of(args[0]), "reads_only": bool(number_of(args[1]))}
 
 
-def _bulk_load_cta(args: list[Any]) -> Decoded:
+@spells("cp.async.bulk.g2s")
+def _bulk_load_cta(args: list[Any]) -> Operands:
     """[dst, src, bytes, left, right, mbar, policy, has_policy, ignore_oob]."""
     if number_of(args[8]):
         raise UnsupportedInstruction("cp.async.bulk with .ignore_oob is not simulated")
     named: Operands = {"dst": args[0], "src": args[1], "nbytes": args[2], "mbar": args[5]}
-    return Decoded("cp.async.bulk.g2s", named | {"own": True, "cta_mask": None})
+    return named | {"own": True, "cta_mask": None}
 
 
-def _bulk_load_cluster(args: list[Any]) -> Decoded:
+@spells("cp.async.bulk.g2s")
+def _bulk_load_cluster(args: list[Any]) -> Operands:
     """[dst, src, bytes, mbar, cta_mask, policy, has_policy, multicast]."""
     named: Operands = {"dst": args[0], "src": args[1], "nbytes": args[2], "mbar": args[3]}
     mask = args[4] if number_of(args[7]) else None
-    return Decoded("cp.async.bulk.g2s", named | {"own": False, "cta_mask": mask})
+    return named | {"own": False, "cta_mask": mask}
 
 
-def _bulk_store(args: list[Any]) -> Decoded:
+@spells("cp.async.bulk.s2g")
+def _bulk_store(args: list[Any]) -> Operands:
     """[dst, src, bytes, byte_mask, policy, has_policy, cp_mask]."""
     if number_of(args[6]):
         raise UnsupportedInstruction("cp.async.bulk with .cp_mask is not simulated")
-    return Decoded("cp.async.bulk.s2g", {"dst": args[0], "src": args[1], "nbytes": args[2]})
+    return {"dst": args[0], "src": args[1], "nbytes": args[2]}
 
 
-def _tensor_copy(args: list[Any]) -> Decoded:
+@spells("tcgen05.cp")
+def _tensor_copy(args: list[Any]) -> Operands:
     """[taddr, descriptor, shape, cta_group, multicast, decompress, row, column]."""
     if text_of(args[5]):
         raise UnsupportedInstruction(f"tcgen05.cp with .{text_of(args[5])} is not simulated")
     named: Operands = {"taddr": args[0], "desc": args[1], "row": args[6], "column": args[7]}
     named |= {"shape": text_of(args[2]), "multicast": text_of(args[4])}
-    return Decoded("tcgen05.cp", named | {"cta_group": number_of(args[3])})
+    return named | {"cta_group": number_of(args[3])}
 
 
 def _cp_async(args: list[Any]) -> Decoded:
@@ -101,11 +102,12 @@ COPIES: dict[str, Decoder] = {
     "tirx.ptx.cp_async": _cp_async,
     "tirx.ptx.cp_async_raw": _cp_async,
     "tirx.ptx.cp_async_commit_group": operands("cp.async.commit_group"),
-    "tirx.ptx.cp_async_wait_group": lambda args: Decoded(
-        "cp.async.wait_group", {"newest": number_of(args[0])}
+    "tirx.ptx.cp_async_wait_group": Spelled(
+        "cp.async.wait_group", lambda args: {"newest": number_of(args[0])}
     ),
-    "tirx.ptx.cp_async_mbarrier_arrive": lambda args: Decoded(
-        "cp.async.mbarrier.arrive", {"mbar": args[0], "noinc": bool(number_of(args[1]))}
+    "tirx.ptx.cp_async_mbarrier_arrive": Spelled(
+        "cp.async.mbarrier.arrive",
+        lambda args: {"mbar": args[0], "noinc": bool(number_of(args[1]))},
     ),
     "tirx.ptx.tcgen05_cp": _tensor_copy,
     "tirx.ptx.cp_async_bulk_g2s_cta": _bulk_load_cta,
@@ -119,8 +121,8 @@ COPIES: dict[str, Decoder] = {
     "tirx.ptx.cp_async_bulk_tensor_prefetch": lambda args: Decoded("cp.async.bulk.prefetch.tensor"),
     "tirx.ptx.cp_async_bulk_commit_group": operands("cp.async.bulk.commit_group"),
     "tirx.ptx.cp_async_bulk_wait_group": _bulk_wait,
-    "tirx.ptx.prefetch_tensormap": lambda args: Decoded(
-        "prefetch.tensormap", {"tensor_map": args[0]}
+    "tirx.ptx.prefetch_tensormap": Spelled(
+        "prefetch.tensormap", lambda args: {"tensor_map": args[0]}
     ),
 }
 """TVM 0.26 intrinsic -> decoder of its argument list."""

@@ -11,7 +11,7 @@ from ....errors import BadInput, UnsupportedInstruction
 from ....ir import nodes as ir
 from ....ir.instruction import Decoded, Operands, dtype_bytes
 from ....machine.tcgen05.instruction_descriptor import InstructionDescriptor
-from ..arguments import Decoder, number_of, operands, text_of, with_cta_group
+from ..arguments import Decoder, Spelled, number_of, operands, spells, text_of, with_cta_group
 from .copies import COPIES
 from .strong import STRONG, vector_bytes
 from .warpgroup import WARPGROUP
@@ -48,7 +48,8 @@ def _st(args: list[Any]) -> Decoded:
     )
 
 
-def _mma(args: list[Any]) -> Decoded:
+@spells("tcgen05.mma")
+def _mma(args: list[Any]) -> Operands:
     """[d_type, a_type, b_type, d_tmem, a, b, idesc, a_in_tmem, cta_group, enable_d, scale_d, ws, lanes..., (pred)]."""
     d_type, a_type, b_type = (text_of(a) for a in args[:3])
     cta_group, masks = number_of(args[8]), args[12:]
@@ -65,25 +66,21 @@ def _mma(args: list[Any]) -> Decoded:
         raise UnsupportedInstruction(
             f"tcgen05.mma with A {a_type}, B {b_type} and D {d_type} is not simulated"
         )
-    return Decoded(
-        "tcgen05.mma",
-        {
+    return {
             "d_tmem": args[3], "a_desc": args[4], "b_desc": args[5], "idesc": args[6], "kind": kinds[a_type],
             "enable_input_d": args[9], "cta_group": cta_group,
-        },
-    )  # fmt: skip
+        }  # fmt: skip
 
 
-def _commit(args: list[Any]) -> Decoded:
+@spells("tcgen05.commit")
+def _commit(args: list[Any]) -> Operands:
     """[mbar, cta_group, cta_mask]. TVM emits the form without a mask for a constant mask of at most one bit."""
     if len(args) != 3:
         raise UnsupportedInstruction("tcgen05.commit with a predicate is not simulated")
     mask = args[2]
     if isinstance(mask, ir.Const) and int(mask.value).bit_count() <= 1:
         mask = None
-    return Decoded(
-        "tcgen05.commit", {"mbar": args[0], "cta_group": number_of(args[1]), "cta_mask": mask}
-    )
+    return {"mbar": args[0], "cta_group": number_of(args[1]), "cta_mask": mask}
 
 
 def _tmem_transfer(mnemonic: str) -> Decoder:
@@ -102,38 +99,40 @@ def _tmem_registers(mnemonic: str, args: list[Any]) -> Decoded:
     )  # fmt: skip
 
 
-def _pointer_offset(args: list[Any]) -> Decoded:
+@spells("add.pointer")
+def _pointer_offset(args: list[Any]) -> Operands:
     pointer = args[0]
     if not isinstance(pointer, ir.Address):
         raise UnsupportedInstruction(
             "tvm_builtin_pointer_offset of a pointer without element type is not simulated"
         )
-    return Decoded(
-        "add.pointer",
-        {"pointer": pointer, "offset": args[1], "element_bytes": dtype_bytes(pointer.buffer)},
-    )
+    return {"pointer": pointer, "offset": args[1], "element_bytes": dtype_bytes(pointer.buffer)}
 
 
-def _mbarrier_arrive(args: list[Any]) -> Decoded:
+@spells("mbarrier.arrive")
+def _mbarrier_arrive(args: list[Any]) -> Operands:
     """[mbar, (count), (remote), (pred), sem, scope, space, has_count, has_remote, has_pred]."""
     has_count, has_remote, has_pred = (number_of(a) for a in args[-3:])
     arrival = _arrival(args[0], args[1 + has_count : -3], has_remote, has_pred)
-    return Decoded("mbarrier.arrive", arrival | {"count": args[1] if has_count else 1})
+    return arrival | {"count": args[1] if has_count else 1}
 
 
-def _mbarrier_arrive_expect_tx(args: list[Any]) -> Decoded:
+@spells("mbarrier.arrive.expect_tx")
+def _mbarrier_arrive_expect_tx(args: list[Any]) -> Operands:
     """[mbar, bytes, (remote), (pred), sem, scope, space, has_remote, has_pred]."""
     arrival = _arrival(args[0], args[2:-2], number_of(args[-2]), number_of(args[-1]))
-    return Decoded("mbarrier.arrive.expect_tx", arrival | {"tx_count": args[1]})
+    return arrival | {"tx_count": args[1]}
 
 
-def _mbarrier_arrive_no_complete(args: list[Any]) -> Decoded:
+@spells("mbarrier.arrive.noComplete")
+def _mbarrier_arrive_no_complete(args: list[Any]) -> Operands:
     """[mbar, count, (pred), space, has_pred]."""
     pred = args[2] if number_of(args[-1]) else 1
-    return Decoded("mbarrier.arrive.noComplete", {"mbar": args[0], "count": args[1], "pred": pred})
+    return {"mbar": args[0], "count": args[1], "pred": pred}
 
 
-def _mbarrier_complete_tx(args: list[Any]) -> Decoded:
+@spells("mbarrier.complete_tx")
+def _mbarrier_complete_tx(args: list[Any]) -> Operands:
     """[mbar, bytes, (remote), (pred), sem, scope, space, has_remote, has_pred]."""
     has_remote, has_pred = number_of(args[-2]), number_of(args[-1])
     named: Operands = {"mbar": args[0], "tx_count": args[1]}
@@ -141,7 +140,7 @@ def _mbarrier_complete_tx(args: list[Any]) -> Decoded:
         "cta": args[2] if has_remote else None,
         "pred": args[2 + has_remote] if has_pred else 1,
     }
-    return Decoded("mbarrier.complete_tx", named)
+    return named
 
 
 def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Operands:
@@ -155,7 +154,8 @@ def _arrival(mbar: Any, rest: list[Any], has_remote: int, has_pred: int) -> Oper
     }
 
 
-def _instruction_descriptor(args: list[Any]) -> Decoded:
+@spells("encode.instruction_descriptor")
+def _instruction_descriptor(args: list[Any]) -> Operands:
     """[dst, d_type, a_type, b_type, M, N, K, trans_a, trans_b, cta_group, neg_a, neg_b, sat_d, is_sparse]."""
     d, a, b = (_FORMATS.get(text_of(t), text_of(t)) for t in args[1:4])
     m, n, k, trans_a, trans_b, cta_group, neg_a, neg_b, sat_d, sparse = map(number_of, args[4:])
@@ -170,7 +170,7 @@ def _instruction_descriptor(args: list[Any]) -> Decoded:
         raise UnsupportedInstruction(str(error)) from None
     if k != fields.k:
         raise UnsupportedInstruction(f"tcgen05.mma.kind::{kind} has K={fields.k}, not {k}")
-    return Decoded("encode.instruction_descriptor", {"dst": args[0], "value": value})
+    return {"dst": args[0], "value": value}
 
 
 _FORMATS = {"tensor_float32": "tfloat32", "tf32": "tfloat32", "float8_e4m3fnuz": "float8_e4m3fn"}
@@ -179,41 +179,46 @@ _KINDS = {"float16": "f16", "bfloat16": "f16", "tfloat32": "tf32", "int8": "i8",
 
 
 def _try_wait(scope: str) -> Decoder:
-    return lambda args: Decoded(
-        "mbarrier.try_wait.parity", {"mbar": args[0], "parity": args[1], "scope": scope}
+    return Spelled(
+        "mbarrier.try_wait.parity",
+        lambda args: {"mbar": args[0], "parity": args[1], "scope": scope},
     )
 
 
 def _cta_reduction(op: str) -> Decoder:
     """[predicate]: over all threads of the CTA."""
-    return lambda args: Decoded(
-        "bar.red", {"op": op, "barrier": 0, "count": None, "predicate": args[0]}
+    return Spelled(
+        "bar.red", lambda args: {"op": op, "barrier": 0, "count": None, "predicate": args[0]}
     )
 
 
 def _barrier_reduction(op: str) -> Decoder:
     """[barrier, count, predicate]."""
-    return lambda args: Decoded(
-        "bar.red", {"op": op, "barrier": args[0], "count": args[1], "predicate": args[2]}
+    return Spelled(
+        "bar.red",
+        lambda args: {"op": op, "barrier": args[0], "count": args[1], "predicate": args[2]},
     )
 
 
-def _mapa(args: list[Any]) -> Decoded:
+@spells("mapa")
+def _mapa(args: list[Any]) -> Operands:
     """[address, rank, space, type, dtype]: of a generic address, or of a 32-bit shared one."""
-    return Decoded("mapa", {"addr": args[0], "cta": args[1]})
+    return {"addr": args[0], "cta": args[1]}
 
 
-def _special_register(args: list[Any]) -> Decoded:
+@spells("mov.special_register")
+def _special_register(args: list[Any]) -> Operands:
     """[bits, name]."""
-    return Decoded("mov.special_register", {"name": text_of(args[1])})
+    return {"name": text_of(args[1])}
 
 
-def _fence_proxy_async(args: list[Any]) -> Decoded:
-    return Decoded("fence.proxy.async", {"space": text_of(args[0])})
+@spells("fence.proxy.async")
+def _fence_proxy_async(args: list[Any]) -> Operands:
+    return {"space": text_of(args[0])}
 
 
 def _constant(mnemonic: str, **operands: Any) -> Decoder:
-    return lambda args: Decoded(mnemonic, dict(operands))
+    return Spelled(mnemonic, lambda args: dict(operands))
 
 
 DECODE_0_26: dict[str, Decoder] = {
@@ -223,32 +228,33 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.cuda.syncthreads_and": _cta_reduction("and"),
     "tirx.cuda.syncthreads_or": _cta_reduction("or"),
     "tirx.cuda.warp_sync": _constant("bar.warp.sync"),
-    "tirx.cuda.warpgroup_sync": lambda args: Decoded(
-        "bar.sync", {"barrier": args[0], "count": 128}
+    "tirx.cuda.warpgroup_sync": Spelled(
+        "bar.sync", lambda args: {"barrier": args[0], "count": 128}
     ),
     "tirx.ptx.bar_sync": operands("bar.sync", "barrier", "count"),
     "tirx.ptx.barrier_sync": operands("barrier.sync", "barrier", "count"),
     "tirx.ptx.bar_arrive": operands("bar.arrive", "barrier", "count"),
     "tirx.cuda.cluster_sync": _constant("barrier.cluster.sync"),
-    "tirx.ptx.barrier_cluster_arrive": lambda args: Decoded(
-        "barrier.cluster.arrive", {"sem": text_of(args[0]), "aligned": bool(number_of(args[1]))}
+    "tirx.ptx.barrier_cluster_arrive": Spelled(
+        "barrier.cluster.arrive",
+        lambda args: {"sem": text_of(args[0]), "aligned": bool(number_of(args[1]))},
     ),
-    "tirx.ptx.barrier_cluster_wait": lambda args: Decoded(
-        "barrier.cluster.wait", {"aligned": bool(number_of(args[1]))}
+    "tirx.ptx.barrier_cluster_wait": Spelled(
+        "barrier.cluster.wait", lambda args: {"aligned": bool(number_of(args[1]))}
     ),
     "tirx.ptx.clc_try_cancel": operands("clusterlaunchcontrol.try_cancel", "addr", "mbar"),
-    "tirx.ptx.clc_query_cancel": lambda args: Decoded(
-        "clusterlaunchcontrol.query_cancel", {"addr": args[0]}
+    "tirx.ptx.clc_query_cancel": Spelled(
+        "clusterlaunchcontrol.query_cancel", lambda args: {"addr": args[0]}
     ),
     "tirx.ptx.mapa": _mapa,
     "tirx.cuda.cvta_generic_to_shared": operands("cvta.to.shared", "addr"),
-    "tirx.ptr_byte_offset": lambda args: Decoded(
-        "add.pointer", {"pointer": args[0], "offset": args[1], "element_bytes": 1}
+    "tirx.ptr_byte_offset": Spelled(
+        "add.pointer", lambda args: {"pointer": args[0], "offset": args[1], "element_bytes": 1}
     ),
     "tirx.ptx.fetch_register": _special_register,
     "tirx.cuda.thread_fence": _constant("fence", sem="sc", scope="gpu"),
-    "tirx.ptx.fence": lambda args: Decoded(
-        "fence", {"sem": text_of(args[0]), "scope": text_of(args[1])}
+    "tirx.ptx.fence": Spelled(
+        "fence", lambda args: {"sem": text_of(args[0]), "scope": text_of(args[1])}
     ),
     "tirx.ptx.mbarrier_arrive": _mbarrier_arrive,
     "tirx.ptx.mbarrier_arrive_expect_tx": _mbarrier_arrive_expect_tx,
@@ -257,9 +263,12 @@ DECODE_0_26: dict[str, Decoder] = {
     "tirx.ptx.griddepcontrol_wait": operands("griddepcontrol.wait"),
     "tirx.ptx.griddepcontrol_launch_dependents": operands("griddepcontrol.launch_dependents"),
     "tirx.cuda.nano_sleep": operands("nanosleep", "t"),
-    "tirx.ptx.setmaxnreg": lambda args: Decoded(
+    "tirx.ptx.setmaxnreg": Spelled(
         "setmaxnreg",
-        {"action": "inc" if number_of(args[0]) else "dec", "count": number_of(args[1])},
+        lambda args: {
+            "action": "inc" if number_of(args[0]) else "dec",
+            "count": number_of(args[1]),
+        },
     ),
     "tirx.ptx.elect_sync": operands("elect.sync"),
     "tirx.ptx.fence_mbarrier_init": operands("fence.mbarrier_init"),
@@ -295,8 +304,8 @@ DECODE_0_26: dict[str, Decoder] = {
 
 
 def _convert_pair(source: str, target: str) -> Decoder:
-    return lambda args: Decoded(
-        "cvt.x2", {"dst": args[0], "src": args[1], "source": source, "target": target}
+    return Spelled(
+        "cvt.x2", lambda args: {"dst": args[0], "src": args[1], "source": source, "target": target}
     )
 
 

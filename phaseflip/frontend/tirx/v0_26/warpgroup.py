@@ -6,11 +6,12 @@ from typing import Any
 
 from ....errors import UnsupportedInstruction
 from ....ir import nodes as ir
-from ....ir.instruction import Decoded
-from ..arguments import Decoder, number_of, operands, text_of
+from ....ir.instruction import Decoded, Operands
+from ..arguments import Decoder, Spelled, number_of, operands, spells, text_of
 
 
-def _wgmma(args: list[Any]) -> Decoded:
+@spells("wgmma.mma_async")
+def _wgmma(args: list[Any]) -> Operands:
     """[M, N, K, in_dtype, out_dtype, trans_a, trans_b, scale_a, scale_b, scale_d, a_desc, b_desc, *accumulators]."""
     m, n, k = (number_of(a) for a in args[:3])
     in_dtype, out_dtype = text_of(args[3]), text_of(args[4])
@@ -20,14 +21,11 @@ def _wgmma(args: list[Any]) -> Decoded:
         )
     if any(number_of(a) != 1 for a in args[7:9]):
         raise UnsupportedInstruction("wgmma.mma_async with a negated operand is not simulated")
-    return Decoded(
-        "wgmma.mma_async",
-        {
+    return {
             "a_desc": args[10], "b_desc": args[11], "scale_d": args[9], "n": n, "k": k, "in_dtype": in_dtype,
             "trans_a": bool(number_of(args[5])), "trans_b": bool(number_of(args[6])),
             "registers": [ir.Address(r.buffer, r.index) for r in args[12:]],
-        },
-    )  # fmt: skip
+        }  # fmt: skip
 
 
 def _matrix_move(mnemonic: str, to_registers: bool) -> Any:
@@ -51,8 +49,8 @@ WARPGROUP: dict[str, Decoder] = {
     "tirx.ptx.wgmma_fence": operands("wgmma.fence"),
     "tirx.ptx.wgmma_mma_async_ss": _wgmma,
     "tirx.ptx.wgmma_commit_group": operands("wgmma.commit_group"),
-    "tirx.ptx.wgmma_wait_group": lambda args: Decoded(
-        "wgmma.wait_group", {"newest": number_of(args[0])}
+    "tirx.ptx.wgmma_wait_group": Spelled(
+        "wgmma.wait_group", lambda args: {"newest": number_of(args[0])}
     ),
     "tirx.ptx.wgmma_encode_matrix_descriptor": operands(
         "encode.wgmma_descriptor", "dst", "addr", "leading", "stride", "swizzle"

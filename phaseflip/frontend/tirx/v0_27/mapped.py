@@ -61,8 +61,8 @@ class MappedBarriers:
             self._spoiled.add(key)
             self._registers.pop(key, None)
             for call, operands in self._read.pop(key, ()):
-                call.meaning.operands.update(operands)
-                call.args[:] = expressions(call.meaning)
+                call.decoded.operands.update(operands)
+                call.args[:] = expressions(call.decoded)
 
     def bound(self, var: ir.Var, value: Any) -> None:
         """A pointer is bound to a value."""
@@ -74,7 +74,7 @@ class MappedBarriers:
 
     def resolve(self, call: ir.Call) -> None:
         """Give an arrival its local barrier and `cta`, if its address comes from mapa."""
-        meaning = call.meaning
+        meaning = call.decoded
         if meaning.mnemonic not in ARRIVALS:
             return
         given = meaning.operands["mbar"]

@@ -12,6 +12,7 @@ from typing import Any
 from ....errors import UnsupportedInstruction
 from ....ir import nodes as ir
 from ....ir.instruction import INLINE, REGISTRY, Decoded, dtype_size
+from ..arguments import as_ptx
 from .copies import GROUPS, is_register
 from .effects import EFFECTS
 from .helpers import EXPRESSIONS
@@ -50,7 +51,7 @@ class Reading:
             c = table_call(call)
             found = self.executed(c, call)
         except UnsupportedInstruction as error:
-            call.meaning = error
+            call.meaning = ir.Refused(as_ptx(call.name), f"{call.site}: {error}")
             return [ir.Evaluate(call, call.site)]
         if c.predicate is None:
             return found

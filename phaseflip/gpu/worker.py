@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,7 +38,6 @@ class GpuRun:
     seconds: dict[str, float]
     schedule: str = SCHEDULE
     stopped: bool = False
-    trace: list[Any] = field(default_factory=list)
 
 
 class Gpu:

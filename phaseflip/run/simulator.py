@@ -10,7 +10,7 @@ import functools
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,6 @@ class Run:
     seconds: dict[str, float]
     schedule: str
     stopped: bool = False
-    trace: list[Any] = field(default_factory=list)
     explored: Explored | None = None
 
 

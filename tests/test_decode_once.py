@@ -10,7 +10,7 @@ import pytest
 from tvm.script import tirx as T
 
 from phaseflip import UnsupportedInstruction, lower, simulate
-from phaseflip.gpu.capability import foreign_instruction
+from phaseflip.gemm.target import foreign_instruction
 
 PACKAGE = Path(__file__).resolve().parent.parent / "phaseflip"
 BELOW = ("ir", "findings", "ordering", "races", "machine", "translate")

@@ -63,7 +63,7 @@ def main():
     from phaseflip.faults.operators.order import synchronising
     from phaseflip.frontend.tirx.edit.code import Code
     from phaseflip.gemm.compare import MEASURES
-    from phaseflip.gpu.capability import foreign_instruction
+    from phaseflip.gemm.target import foreign_instruction
 
     device = phaseflip.lower(kernel_of()).device
     sites = [s for s in synchronising(Code(kernel_of())) if s.name == "cuda.func_call"]

@@ -75,7 +75,7 @@ def test_every_synchronising_instruction_can_be_dropped() -> None:
         ("drop-state-update", 0, {"uninitialised-read register"}),
         ("narrow-fence", 1, {"missing-proxy-fence shared raw"}),
         ("narrow-collective", 3, {"race shared raw"}),
-        ("drop-guard", 4, {"tmem-double-free tmem"}),
+        ("drop-guard", 4, {"tmem-double-free tmem", "divergent-collective tmem"}),
     ],
 )
 def test_what_is_reported(operator: str, site: int, titles: set[str]) -> None:

@@ -188,15 +188,15 @@ def roles(A: T.Buffer((N,), "int32"), D: T.Buffer((N,), "int32")):
     if warp < 2:
         for k in T.serial(3):
             s[warp * 32 + lane] = A[warp * 32 + lane] + k
-            T.ptx.bar.sync(1, 128)
-            T.ptx.bar.sync(2, 128)
+            T.ptx.barrier.sync(1, 128)
+            T.ptx.barrier.sync(2, 128)
         D[warp * 32 + lane] = 7
     else:
         total: T.int32 = 0
         for _k in T.serial(3):
-            T.ptx.bar.sync(1, 128)
+            T.ptx.barrier.sync(1, 128)
             total += s[(warp - 2) * 32 + 31 - lane]
-            T.ptx.bar.sync(2, 128)
+            T.ptx.barrier.sync(2, 128)
         D[warp * 32 + lane] = total
 
 

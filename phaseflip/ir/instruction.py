@@ -84,7 +84,7 @@ def dtype_size(dtype: str) -> int:
 
     UnsupportedInstruction for elements of less than a byte, of which TVM packs several into one.
     """
-    if dtype in ("bool", "int8", "uint8") or dtype.startswith(("float8", "float6")):
+    if dtype in ("bool", "int8", "uint8") or dtype.startswith(("float8_", "float6_")):
         return 1
     if dtype.startswith(_PACKED):
         raise UnsupportedInstruction(

@@ -49,7 +49,7 @@ test_ctas_that_store_equal_vectors_are_borne_in_practice = gives(
     both_store, "~output-overwritten global waw @vector <vector", vector=True
 )
 test_ctas_of_a_cluster_that_store_equal_values_are_borne_in_practice = gives(
-    both_store, "~race global waw @store <store", clustered=True
+    both_store, "~output-overwritten global waw @store <store", clustered=True
 )
 test_ctas_that_store_other_values_are_not = gives(
     both_store, "output-overwritten global waw @store <store", equal=False

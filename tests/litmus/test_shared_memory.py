@@ -220,12 +220,12 @@ def counts(same=True):
         warp = T.warp_id([3])
         lane = T.lane_id([32])
         if warp == 0:
-            T.ptx.bar.sync(1, 96)  # three
+            T.ptx.barrier.sync(1, 96)  # three
         else:
             if same:
-                T.ptx.bar.sync(1, 96)
+                T.ptx.barrier.sync(1, 96)
             else:
-                T.ptx.bar.sync(1, 64)  # two
+                T.ptx.barrier.sync(1, 64)  # two
         D[warp * 32 + lane] = 1
 
     return kernel

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip.conformance.helpers import helper
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, requires, run
 

@@ -1,6 +1,6 @@
 """What orders a cp.async copy: the groups of its own thread, an mbarrier that tracks it, and then what orders anything."""
 
-from tvm.script import tirx as T
+from phaseflip.spelling import T
 
 from .harness import gives, requires
 

@@ -1,9 +1,9 @@
 """What a flag in memory orders: a store that releases, a load that acquires what it has stored, scopes that hold both."""
 
 import pytest
-from tvm.script import tirx as T
 
 from phaseflip.findings import render
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, in_cta, requires, run
 

@@ -1,7 +1,8 @@
 """What a kernel that cancels clusters to do their work must wait for before it reads a response, and before it asks again."""
 
 import pytest
-from tvm.script import tirx as T
+
+from phaseflip.spelling import T
 
 from .harness import SCHEDULES, gives, requires, run
 

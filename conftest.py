@@ -13,6 +13,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     from tests.not_under_0_27 import NOT_UNDER_0_27
 
     for item in items:
-        reason = NOT_UNDER_0_27.get(item.nodeid.partition("[")[0])
+        name, _, parameter = item.nodeid.partition("[")
+        explored = f"tests/litmus/{parameter.partition('.')[0]}.py"
+        keys = (item.nodeid, name, name.partition("::")[0], explored)
+        reason = next((NOT_UNDER_0_27[key] for key in keys if key in NOT_UNDER_0_27), None)
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))

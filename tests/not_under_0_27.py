@@ -2,7 +2,10 @@
 
 _CHECKED_BY_TVM = "TVM 0.27 refuses such a number of registers itself, as the kernel is parsed"
 _NOT_SPELLED = "phaseflip.spelling does not spell these instructions for TVM 0.27 yet"
-_HARMLESS = "the seed kernels take TMEM column 0 for their accumulator there and never read the address, so nothing needs that barrier"
+_HARMLESS = (
+    "the seed kernels take TMEM column 0 for their accumulator there and never read the address, "
+    "so nothing needs that barrier"
+)
 _FAULT = "regression/test_fault_detection.py::test_fault_is_reported_as_the_catalogue_says"
 
 NOT_UNDER_0_27 = {

@@ -26,6 +26,12 @@ def example() -> tuple[str, str]:
     return path[1], code[1]
 
 
+def environment(package: Path) -> dict[str, str]:
+    """What a process imports phaseflip of the folder `package` with, and all else as this one does."""
+    path = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `relay_kernels.py` prints with the copy of the package."""
@@ -39,7 +45,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         [sys.executable, str(KERNELS)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(copy)},
+        env=environment(copy),
         cwd=copy,
     )
     assert done.returncode == 0, done.stderr
@@ -94,7 +100,7 @@ def test_without_its_file_the_kernel_is_refused_by_name_and_line() -> None:
         [sys.executable, str(KERNELS)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(ROOT),
     )
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
